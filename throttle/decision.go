@@ -1,0 +1,79 @@
+package throttle
+
+import (
+	"fmt"
+	"time"
+)
+
+// Request asks for the start of one task.
+type Request struct {
+	// Policy is the name of the policy whose limits the task must pass.
+	Policy string
+	// TaskID tells whose request this is, in messages. May be empty.
+	TaskID string
+	// Attributes supply what the limits' Per and Cost name.
+	Attributes map[string]string
+	// MaxWait is how far in the future the slot may lie for it to be reserved.
+	// Zero asks for now or not at all.
+	MaxWait time.Duration
+}
+
+// Outcome is what came of a request.
+type Outcome int
+
+const (
+	// Denied means the slot lies further off than MaxWait; nothing was taken.
+	Denied Outcome = iota
+	// Granted means the cost was taken from every limit, for the instant At.
+	Granted
+	// Never means the request can not pass whatever the wait: its cost is above
+	// what a limit ever holds. Redis was not asked.
+	Never
+)
+
+// String returns "denied", "granted" or "never".
+func (o Outcome) String() string {
+	switch o {
+	case Granted:
+		return "granted"
+	case Never:
+		return "never"
+	case Denied:
+		return "denied"
+	}
+	return fmt.Sprintf("Outcome(%d)", int(o))
+}
+
+// Decision is the answer to a request. Its times are Redis's, in whole
+// microseconds.
+type Decision struct {
+	Outcome Outcome
+	Policy  string
+	// Now is Redis's time at the decision.
+	Now time.Time
+	// At is the slot of a granted request; of a denied one, the first instant at
+	// which all limits would pass.
+	At time.Time
+	// HeldBy is the name of the limit that set At, "freeze" when the policy is
+	// frozen until then, and empty when At is Now.
+	HeldBy string
+	// Limits has the state of every limit of the policy, in the policy's order,
+	// after this decision. Empty for Never.
+	Limits []LimitStatus
+}
+
+// RetryAfter is how long until this request could start: the time from Now to
+// At. Zero when it may start at once.
+func (d *Decision) RetryAfter() time.Duration { return d.At.Sub(d.Now) }
+
+// LimitStatus is the state of one limit for one key.
+type LimitStatus struct {
+	// Name is the limit's; Key is the value of its Per attribute, or empty.
+	Name, Key string
+	// Cost is what this request takes from the limit.
+	Cost int64
+	// Limit is the most the limit holds, Remaining what is left of it now.
+	Limit, Remaining int64
+	// ResetAfter is the time until the limit is full again.
+	ResetAfter time.Duration
+}

@@ -1,0 +1,159 @@
+package throttle
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// DefaultMaxWait is how long a worker may hold a task until its slot when a
+// policy does not say.
+const DefaultMaxWait = time.Second
+
+// Config is everything a policies file says: the policies, and which task types
+// each of them governs. The zero value has no policy and routes nothing.
+type Config struct {
+	Policies []Policy
+	// Routes are tried in order; the first that matches a task's type names its
+	// policy. A task that no route matches is not throttled.
+	Routes []Route
+}
+
+// Policy is the named set of limits of one upstream. A request passes when all
+// limits pass, and then takes from all of them at once.
+type Policy struct {
+	// Name is unique in a Config. It becomes part of the Redis keys, so renaming
+	// a policy starts its counts anew.
+	Name   string
+	Limits []Limit
+	// Lane is the task attribute whose values share the policy fairly. Empty
+	// means one lane for all.
+	Lane string
+	// MaxWait is how long a worker may hold a task until its slot. Zero means
+	// DefaultMaxWait; negative means a worker never holds a task.
+	MaxWait time.Duration
+}
+
+// Wait returns the time a worker may hold a task of this policy: MaxWait with
+// its default applied and never negative.
+func (p *Policy) Wait() time.Duration {
+	switch {
+	case p.MaxWait == 0:
+		return DefaultMaxWait
+	case p.MaxWait < 0:
+		return 0
+	}
+	return p.MaxWait
+}
+
+// Algorithm names how a limit counts.
+type Algorithm string
+
+// The algorithms this version knows.
+const (
+	// TokenBucket refills Rate.Count tokens evenly over Rate.Period into a
+	// bucket that holds Burst; a request takes its cost. It allows
+	// Burst + rate x t over every interval t.
+	TokenBucket Algorithm = "token_bucket"
+	// FixedWindow allows Rate.Count in each window of Rate.Period.
+	FixedWindow Algorithm = "fixed_window"
+)
+
+// Anchor says where the windows of a FixedWindow limit begin.
+type Anchor string
+
+// The anchors of a fixed window.
+const (
+	// AnchorClock aligns windows to multiples of the period since the Unix
+	// epoch, so that all keys turn over at the same instant. The default.
+	AnchorClock Anchor = "clock"
+	// AnchorFirst begins a window with the first request after the last one ended.
+	AnchorFirst Anchor = "first"
+)
+
+// Limit is one algorithm with its numbers.
+type Limit struct {
+	// Name is unique in its policy and appears in decisions, messages and metrics.
+	Name      string
+	Algorithm Algorithm
+	// Rate is how many tokens per period.
+	Rate Rate
+	// Burst is how many tokens a TokenBucket holds at most. Zero means Rate.Count.
+	Burst int64
+	// Anchor is for FixedWindow. Empty means AnchorClock.
+	Anchor Anchor
+	// Per names the task attribute each of whose values has a count of its own.
+	// Empty means one count for all.
+	Per string
+	// Cost names the task attribute that holds how many tokens a task takes.
+	// Empty, or a task without that attribute, means 1.
+	Cost string
+}
+
+// Capacity is the most a single request may cost: the burst of a token bucket,
+// the count of a window.
+func (l *Limit) Capacity() int64 {
+	if l.Algorithm == TokenBucket && l.Burst > 0 {
+		return l.Burst
+	}
+	return l.Rate.Count
+}
+
+// String says the limit in a line, as in `hourly: 5000/1h0m0s per installation`.
+func (l *Limit) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", l.Name, l.Rate)
+	if l.Algorithm == TokenBucket && l.Burst > 0 && l.Burst != l.Rate.Count {
+		fmt.Fprintf(&b, " burst %d", l.Burst)
+	}
+	if l.Per != "" {
+		fmt.Fprintf(&b, " per %s", l.Per)
+	}
+	return b.String()
+}
+
+// Rate is a number of tokens per period.
+type Rate struct {
+	Count  int64
+	Period time.Duration
+}
+
+// String writes the rate as a policies file has it: 10/1s, 5000/1h0m0s.
+func (r Rate) String() string { return fmt.Sprintf("%d/%s", r.Count, r.Period) }
+
+// Route sends the tasks of one type to a policy.
+type Route struct {
+	// Task is a task type, or a prefix of one followed by *.
+	Task string
+	// Policy is the name of a policy of the same Config.
+	Policy string
+}
+
+// Matches reports whether the route is for tasks of that type.
+func (r Route) Matches(taskType string) bool {
+	if prefix, ok := strings.CutSuffix(r.Task, "*"); ok {
+		return strings.HasPrefix(taskType, prefix)
+	}
+	return r.Task == taskType
+}
+
+// PolicyFor returns the policy that governs tasks of that type, or nil when no
+// route matches.
+func (c *Config) PolicyFor(taskType string) *Policy {
+	for _, r := range c.Routes {
+		if r.Matches(taskType) {
+			return c.Policy(r.Policy)
+		}
+	}
+	return nil
+}
+
+// Policy returns the policy of that name, or nil.
+func (c *Config) Policy(name string) *Policy {
+	for i := range c.Policies {
+		if c.Policies[i].Name == name {
+			return &c.Policies[i]
+		}
+	}
+	return nil
+}
