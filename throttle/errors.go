@@ -43,17 +43,43 @@ func (e *NeverError) Error() string {
 // it of a denial; a handler may return one of its own.
 type ThrottledError struct {
 	Policy string
-	// HeldBy is the limit that held the task back, or "freeze".
+	// HeldBy is the limit that held the task back, or what else did, as in
+	// [HeldByFreeze].
 	HeldBy string
 	// RetryAfter is how long to stay away.
 	RetryAfter time.Duration
-	// Until is when RetryAfter ends, by Redis's clock; for messages only.
+	// Until is when RetryAfter ends; for messages only.
 	Until time.Time
+	// Cause is set when it was no limit that held the task back, but that none
+	// could be asked.
+	Cause error
 }
 
 // Error says what the task waits for and until when; asynq shows it as the
 // task's last error.
 func (e *ThrottledError) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("throttled: policy %q could not be asked (%v); deferred, no retry spent", e.Policy, e.Cause)
+	}
 	return fmt.Sprintf("throttled: policy %q is held by %q; deferred until %s, no retry spent",
 		e.Policy, e.HeldBy, e.Until.UTC().Format("2006-01-02T15:04:05.000Z"))
+}
+
+// Unwrap returns Cause.
+func (e *ThrottledError) Unwrap() error { return e.Cause }
+
+// RateLimitedError says that the upstream refused a call because of its quota:
+// a 429, or a 503 that says when to come back. A handler that returns it has its
+// policy frozen for RetryAfter, for every process at once, and its task deferred
+// at no cost of a retry.
+type RateLimitedError struct {
+	// Status is what the upstream answered, as in "429 Too Many Requests".
+	Status string
+	// RetryAfter is how long the upstream wants to be left alone.
+	RetryAfter time.Duration
+}
+
+// Error says what the upstream answered and for how long.
+func (e *RateLimitedError) Error() string {
+	return fmt.Sprintf("rate-limited by the upstream: %s, retry after %s", e.Status, e.RetryAfter)
 }

@@ -1,0 +1,108 @@
+-- A policy: its limits with their numbers, and for each request the state that
+-- each limit has for the request's key.
+--
+-- Every operation on a policy is called with the same head:
+--   KEYS[1]      freeze key
+--   KEYS[2..]    for each request, for each limit: its state key
+--   ARGV[1]      number of limits
+--   ARGV[2..]    for each limit: algorithm, count, period_us, capacity, option
+-- and then what the operation says for each request.
+local algorithms = { token_bucket = token_bucket, fixed_window = fixed_window }
+
+local now = now_us()
+local limits = {}
+local argument = 1
+
+local function next_text()
+  argument = argument + 1
+  return ARGV[argument]
+end
+
+local function next_number()
+  return tonumber(next_text())
+end
+
+for i = 1, tonumber(ARGV[1]) do
+  local limit = { algorithm = algorithms[next_text()] }
+  limit.count = next_number()
+  limit.period_us = next_number()
+  limit.capacity = next_number()
+  limit.option = next_text()
+  limits[i] = limit
+end
+
+local request_count = (#KEYS - 1) / #limits
+
+-- One read for all keys. MGET answers nil for a key of another type, too; save()
+-- looks twice before it writes to a key that seemed to be missing.
+local raw = redis.call('MGET', unpack(KEYS))
+local frozen_until = tonumber(raw[1] or 0)
+
+-- Requests that share a key share its state, so that they are decided as if one
+-- by one.
+local states = {}
+
+local function state_of(request, i)
+  local at = 1 + (request - 1) * #limits + i
+  local key = KEYS[at]
+  local state = states[key]
+  if not state then
+    state = limits[i].algorithm.load(raw[at], limits[i], now)
+    state.limit, state.is_new = limits[i], not raw[at]
+    states[key] = state
+  end
+  return state
+end
+
+-- The first instant, not before `from`, at which all limits pass, by each
+-- algorithm's `method` (earliest or spread); and which limit came last to it.
+-- A limit only ever moves the instant later, so this ends when none does.
+local function first_instant(request, costs, from, method)
+  local at, held_by = from, 0
+  local moved
+  repeat
+    moved = false
+    for i, limit in ipairs(limits) do
+      local earliest = limit.algorithm[method](state_of(request, i), limit, costs[i], at, now)
+      if earliest > at then
+        at, held_by, moved = earliest, i, true
+      end
+    end
+  until not moved
+  return at, held_by
+end
+
+local function next_costs()
+  local costs = {}
+  for i = 1, #limits do
+    costs[i] = next_number()
+  end
+  return costs
+end
+
+-- Appends remaining and reset_after_us of every limit to a reply.
+local function report(reply, request)
+  for i, limit in ipairs(limits) do
+    reply[#reply + 1], reply[#reply + 2] = limit.algorithm.status(state_of(request, i), limit, now)
+  end
+end
+
+-- Writes every state that was marked changed, each key once. A key of another
+-- type is somebody else's: then nothing is written at all.
+local function save()
+  for key, state in pairs(states) do
+    if state.changed and state.is_new and redis.call('EXISTS', key) == 1 then
+      return redis.error_reply('RAMPMETER key ' .. key .. ' holds something that is not a limit')
+    end
+  end
+  for key, state in pairs(states) do
+    if state.changed then
+      local value, ttl = state.limit.algorithm.store(state, state.limit, now)
+      if ttl > 0 then
+        redis.call('SET', key, value, 'PX', int(ttl))
+      else
+        redis.call('DEL', key)
+      end
+    end
+  end
+end

@@ -1,0 +1,19 @@
+-- peek: what reserve would answer one request that can not wait. Writes nothing.
+--
+-- KEYS  as fragments/policy.lua says, for one request
+-- ARGV  as fragments/policy.lua says, then the cost for each limit
+-- Reply now_us, at_us, held_by, then for each limit: remaining, reset_after_us
+--       (see reserve)
+-- A blind retry is safe.
+-- Needs Redis 6.2.
+
+local costs = next_costs()
+local opens = math.max(now, frozen_until)
+local at, held_by = first_instant(1, costs, opens, 'earliest')
+if held_by == 0 and opens > now then
+  held_by = -1
+end
+
+local reply = { now, at, held_by }
+report(reply, 1)
+return reply

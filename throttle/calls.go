@@ -1,0 +1,216 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/lua"
+)
+
+// policyCalls makes the script calls for one policy.
+type policyCalls struct {
+	redis     redis.UniversalClient
+	policy    *Policy
+	freezeKey string
+	// head is the first part of every call's arguments: the limits.
+	head []any
+	// paced is set when a limit counts over every interval, not by window.
+	paced  bool
+	flight flight
+}
+
+func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
+	c := &policyCalls{redis: client, policy: policy, freezeKey: freezeKey(policy.Name)}
+	c.head = []any{len(policy.Limits)}
+	for i := range policy.Limits {
+		limit := &policy.Limits[i]
+		option := "-"
+		if limit.Anchor == AnchorFirst {
+			option = string(AnchorFirst)
+		}
+		c.paced = c.paced || limit.Algorithm != FixedWindow
+		c.head = append(c.head,
+			string(limit.Algorithm), limit.Rate.Count, limit.Rate.Period.Microseconds(), limit.Capacity(), option)
+	}
+	c.flight.most = max(1, mostKeys/len(policy.Limits))
+	c.flight.land = c.reserveAll
+	return c
+}
+
+// mostKeys bounds the work of one script call, and stays well below what Lua
+// can unpack.
+const mostKeys = 1024
+
+// call starts the keys and arguments of a call for the given claims.
+func (c *policyCalls) call(claims ...*claim) (keys []string, args []any) {
+	n := len(c.policy.Limits)
+	keys = make([]string, 1, 1+len(claims)*n)
+	keys[0] = c.freezeKey
+	for _, claim := range claims {
+		for i := range c.policy.Limits {
+			keys = append(keys, stateKey(c.policy.Name, c.policy.Limits[i].Name, claim.keys[i]))
+		}
+	}
+	args = make([]any, len(c.head), len(c.head)+len(claims)*(n*3+1))
+	copy(args, c.head)
+	return keys, args
+}
+
+// reserve joins the next shared call and waits for its own answer.
+func (c *policyCalls) reserve(ctx context.Context, l *Limiter, claim *claim) (*Reservation, error) {
+	p := newPassenger(claim, l)
+	c.flight.board(p)
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		if p.leave() {
+			return nil, wrapCall("reserve", c.policy.Name, ctx.Err())
+		}
+		<-p.done // the answer came first
+	}
+	return p.reservation, p.err
+}
+
+// reserveAll decides on all passengers in one script call, in their order.
+func (c *policyCalls) reserveAll(passengers []*passenger) {
+	claims := make([]*claim, len(passengers))
+	for i, p := range passengers {
+		claims[i] = p.claim
+	}
+	keys, args := c.call(claims...)
+	for _, claim := range claims {
+		args = append(args, max(0, claim.request.MaxWait.Microseconds()))
+		for _, cost := range claim.costs {
+			args = append(args, cost)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	sent := time.Now()
+	reply, err := lua.Reserve.Run(ctx, c.redis, keys, args...).Int64Slice()
+	received := time.Now()
+	each := 4 + 4*len(c.policy.Limits)
+	if err == nil && len(reply) != 1+each*len(passengers) {
+		err = fmt.Errorf("a reply of %d numbers for %d requests", len(reply), len(passengers))
+	}
+	for i, p := range passengers {
+		if err != nil {
+			p.answer(nil, wrapCall("reserve", c.policy.Name, err))
+			continue
+		}
+		numbers := reply[1+i*each : 1+(i+1)*each]
+		p.answer(c.reservation(p, reply[0], numbers, sent, received), nil)
+	}
+}
+
+// reservation reads one request's part of the reply of reserve.
+func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, received time.Time) *Reservation {
+	n := len(c.policy.Limits)
+	r := &Reservation{
+		Decision: Decision{
+			Policy: c.policy.Name,
+			Now:    time.UnixMicro(now),
+			At:     time.UnixMicro(reply[0]),
+			HeldBy: c.heldBy(reply[2]),
+			Limits: c.statuses(p.claim, reply[4:4+2*n]),
+		},
+		limiter:  p.limiter,
+		claim:    p.claim,
+		sent:     sent,
+		received: received,
+		paced:    c.paced,
+		receipts: reply[4+2*n:],
+	}
+	if reply[1] == 1 {
+		r.Outcome = Granted
+	}
+	if reply[3] > 0 {
+		r.useBy = time.UnixMicro(reply[3])
+	}
+	return r
+}
+
+func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) {
+	keys, args := c.call(claim)
+	for _, cost := range claim.costs {
+		args = append(args, cost)
+	}
+	reply, err := lua.Peek.Run(ctx, c.redis, keys, args...).Int64Slice()
+	if err == nil && len(reply) != 3+2*len(c.policy.Limits) {
+		err = errors.New("an unexpected reply")
+	}
+	if err != nil {
+		return Decision{}, wrapCall("peek", c.policy.Name, err)
+	}
+	d := Decision{
+		Policy: c.policy.Name,
+		Now:    time.UnixMicro(reply[0]),
+		At:     time.UnixMicro(reply[1]),
+		HeldBy: c.heldBy(reply[2]),
+		Limits: c.statuses(claim, reply[3:]),
+	}
+	if d.RetryAfter() == 0 {
+		d.Outcome = Granted
+	}
+	return d, nil
+}
+
+func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
+	keys, args := c.call(r.claim)
+	for i, cost := range r.claim.costs {
+		args = append(args, cost, r.receipts[2*i], r.receipts[2*i+1])
+	}
+	return wrapCall("cancel", c.policy.Name, lua.Cancel.Run(ctx, c.redis, keys, args...).Err())
+}
+
+func (c *policyCalls) park(ctx context.Context, r *Reservation) (time.Duration, error) {
+	// The freeze has no pace of its own; its tasks return at the first limit's.
+	held := 0
+	for i := range c.policy.Limits {
+		if c.policy.Limits[i].Name == r.HeldBy {
+			held = i
+		}
+	}
+	limit := &c.policy.Limits[held]
+	key := parkKey(c.policy.Name, limit.Name, r.claim.keys[held])
+	reply, err := lua.Park.Run(ctx, c.redis, []string{key},
+		r.At.UnixMicro(), limit.step(r.claim.costs[held]).Microseconds()).Int64Slice()
+	if err == nil && len(reply) != 2 {
+		err = errors.New("an unexpected reply")
+	}
+	if err != nil {
+		return 0, wrapCall("park", c.policy.Name, err)
+	}
+	return max(0, time.Duration(reply[1]-reply[0])*time.Microsecond), nil
+}
+
+// heldBy names the limit that a reply holds responsible.
+func (c *policyCalls) heldBy(number int64) string {
+	switch {
+	case number < 0:
+		return HeldByFreeze
+	case number == 0:
+		return ""
+	}
+	return c.policy.Limits[number-1].Name
+}
+
+func (c *policyCalls) statuses(claim *claim, reply []int64) []LimitStatus {
+	statuses := make([]LimitStatus, len(c.policy.Limits))
+	for i := range statuses {
+		limit := &c.policy.Limits[i]
+		statuses[i] = LimitStatus{
+			Name:       limit.Name,
+			Key:        claim.keys[i],
+			Cost:       claim.costs[i],
+			Limit:      limit.Capacity(),
+			Remaining:  reply[2*i],
+			ResetAfter: time.Duration(reply[2*i+1]) * time.Microsecond,
+		}
+	}
+	return statuses
+}

@@ -1,0 +1,96 @@
+package throttle
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// claim is a request made concrete: for each limit of its policy, whose count it
+// goes to and what it costs there.
+type claim struct {
+	request Request
+	keys    []string // values of the limits' Per attributes
+	costs   []int64
+	never   *NeverError // set when a cost is above what its limit ever holds
+}
+
+func newClaim(policy *Policy, request Request) (*claim, error) {
+	c := &claim{
+		request: request,
+		keys:    make([]string, len(policy.Limits)),
+		costs:   make([]int64, len(policy.Limits)),
+	}
+	for i := range policy.Limits {
+		limit := &policy.Limits[i]
+		bad := func(attribute, problem string) error {
+			return &AttributeError{Policy: policy.Name, Limit: limit.Name, Attribute: attribute, Problem: problem}
+		}
+		if limit.Per != "" {
+			if c.keys[i] = request.Attributes[limit.Per]; c.keys[i] == "" {
+				return nil, bad(limit.Per, "is missing")
+			}
+		}
+		c.costs[i] = 1
+		if text, ok := request.Attributes[limit.Cost]; ok && limit.Cost != "" {
+			cost, err := strconv.ParseInt(text, 10, 64)
+			if err != nil || cost < 1 {
+				return nil, bad(limit.Cost, fmt.Sprintf("is %q, not a whole number above 0", shorten(text)))
+			}
+			c.costs[i] = cost
+		}
+		if c.costs[i] > limit.Capacity() && c.never == nil {
+			c.never = &NeverError{Policy: policy.Name, Limit: limit.Name, Cost: c.costs[i], Max: limit.Capacity()}
+		}
+	}
+	return c, nil
+}
+
+func shorten(text string) string {
+	const most = 40
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
+}
+
+// Keys of a policy share one hash tag, so that one script call reaches them all
+// in a Redis Cluster. Names of policies and limits have no character of these
+// patterns, so no two keys meet.
+func keyPrefix(policy string) string { return "rm:{" + policy + "}" }
+
+func freezeKey(policy string) string { return keyPrefix(policy) + "/freeze" }
+
+// stateKey is where the count of one limit for one key is kept.
+func stateKey(policy, limit, key string) string {
+	name := keyPrefix(policy) + ":" + limit
+	if key != "" {
+		name += ":" + keyName(key)
+	}
+	return name
+}
+
+// parkKey is where the next instant for the tasks parked at a limit is kept.
+func parkKey(policy, limit, key string) string {
+	return keyPrefix(policy) + "/park/" + limit + ":" + keyName(key)
+}
+
+// keyName keeps long attribute values out of Redis's key names.
+func keyName(key string) string {
+	const longest = 128
+	if len(key) <= longest {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "sha256/" + hex.EncodeToString(sum[:])
+}
+
+// step is how long a limit takes to make up for a cost, rounded up to the
+// microsecond.
+func (l *Limit) step(cost int64) time.Duration {
+	period, count := l.Rate.Period.Microseconds(), l.Rate.Count
+	us := cost*(period/count) + (cost*(period%count)+count-1)/count
+	return time.Duration(us) * time.Microsecond
+}

@@ -1,0 +1,115 @@
+package throttle
+
+import (
+	"context"
+	"sync"
+)
+
+// flight carries concurrent requests of one process for one policy to Redis
+// together (group commit): whoever finds a call under way boards the next one,
+// which leaves when the one under way has landed. Nobody waits for company.
+type flight struct {
+	most int                // passengers of one call
+	land func([]*passenger) // makes the call and answers every passenger
+
+	mu      sync.Mutex
+	waiting []*passenger
+	flying  bool
+}
+
+// board queues a passenger, and starts flying when nobody is.
+func (f *flight) board(p *passenger) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting = append(f.waiting, p)
+	if !f.flying {
+		f.flying = true
+		go f.fly()
+	}
+}
+
+// fly makes calls until nobody is waiting. Each call is bounded by callTimeout,
+// so the goroutine ends soon after its last passenger boarded.
+func (f *flight) fly() {
+	for {
+		f.mu.Lock()
+		next := f.waiting
+		if len(next) > f.most {
+			next = next[:f.most:f.most]
+		}
+		f.waiting = f.waiting[len(next):]
+		if len(f.waiting) == 0 {
+			f.waiting = nil
+		}
+		next = present(next)
+		if len(next) == 0 && f.waiting == nil {
+			f.flying = false
+			f.mu.Unlock()
+			return
+		}
+		f.mu.Unlock()
+		if len(next) > 0 {
+			f.land(next)
+		}
+	}
+}
+
+// present returns the passengers that have not left.
+func present(passengers []*passenger) []*passenger {
+	here := passengers[:0]
+	for _, p := range passengers {
+		if !p.hasLeft() {
+			here = append(here, p)
+		}
+	}
+	return here
+}
+
+// passenger is one request on its way, with a way back for the answer.
+type passenger struct {
+	claim   *claim
+	limiter *Limiter
+	done    chan struct{} // closed when the answer is there
+
+	mu          sync.Mutex
+	answered    bool
+	left        bool
+	reservation *Reservation
+	err         error
+}
+
+func newPassenger(c *claim, l *Limiter) *passenger {
+	return &passenger{claim: c, limiter: l, done: make(chan struct{})}
+}
+
+// answer delivers the answer. When the caller has left, what was granted is
+// given back.
+func (p *passenger) answer(r *Reservation, err error) {
+	p.mu.Lock()
+	p.reservation, p.err, p.answered = r, err, true
+	left := p.left
+	p.mu.Unlock()
+	close(p.done)
+	if left && r != nil {
+		// Best effort: an unused token comes back by itself in time.
+		_ = r.Cancel(context.Background())
+	}
+}
+
+// leave makes the passenger's caller stop waiting; false when the answer was
+// there first.
+func (p *passenger) leave() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.answered {
+		return false
+	}
+	p.left = true
+	return true
+}
+
+func (p *passenger) hasLeft() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left
+}

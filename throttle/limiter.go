@@ -1,0 +1,111 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/lua"
+)
+
+// callTimeout bounds a script call that no caller's context bounds: a shared
+// one, or one that gives something back after its caller has left.
+const callTimeout = 5 * time.Second
+
+// Limiter decides on requests by the limits of a Config. It is safe for
+// concurrent use; all Limiters with equal policies on one Redis share their
+// counts.
+type Limiter struct {
+	redis    redis.UniversalClient
+	config   *Config
+	policies map[string]*policyCalls
+}
+
+// New returns a Limiter for the policies of config, which must be valid and is
+// not to be changed afterwards. The Limiter does not close the client.
+func New(client redis.UniversalClient, config *Config) (*Limiter, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	l := &Limiter{redis: client, config: config, policies: map[string]*policyCalls{}}
+	for i := range config.Policies {
+		policy := &config.Policies[i]
+		l.policies[policy.Name] = newPolicyCalls(client, policy)
+	}
+	return l, nil
+}
+
+// Config returns the Config the Limiter was made with.
+func (l *Limiter) Config() *Config { return l.config }
+
+// Reserve asks for the start of one task, at once or within its MaxWait. A
+// granted reservation has taken its cost from every limit of the policy; use
+// [Reservation.Wait] before starting, and [Reservation.Cancel] instead of it.
+//
+// The error is an [*AttributeError] when the task lacks what a limit needs, wraps
+// [ErrUnknownPolicy], or says why Redis could not decide. Concurrent calls for
+// one policy travel together.
+func (l *Limiter) Reserve(ctx context.Context, request Request) (*Reservation, error) {
+	claim, err := l.claim(request)
+	if err != nil {
+		return nil, err
+	}
+	if claim.never != nil {
+		decision := Decision{Outcome: Never, Policy: request.Policy, HeldBy: claim.never.Limit}
+		return &Reservation{Decision: decision, limiter: l, claim: claim}, nil
+	}
+	return l.policies[request.Policy].reserve(ctx, l, claim)
+}
+
+// Peek tells what Reserve would answer the same request without a MaxWait, and
+// changes nothing. Its errors are Reserve's.
+func (l *Limiter) Peek(ctx context.Context, request Request) (Decision, error) {
+	claim, err := l.claim(request)
+	if err != nil {
+		return Decision{}, err
+	}
+	if claim.never != nil {
+		return Decision{Outcome: Never, Policy: request.Policy, HeldBy: claim.never.Limit}, nil
+	}
+	return l.policies[request.Policy].peek(ctx, claim)
+}
+
+// Park gives a denied task an instant of its own to ask again at, so that the
+// tasks a limit holds back do not all return at once. It returns how long to
+// stay away. It reserves nothing.
+func (l *Limiter) Park(ctx context.Context, r *Reservation) (time.Duration, error) {
+	return l.policies[r.Policy].park(ctx, r)
+}
+
+// Freeze closes a policy for d, for every process at once. It never shortens a
+// freeze in force.
+func (l *Limiter) Freeze(ctx context.Context, policy string, d time.Duration) error {
+	calls, ok := l.policies[policy]
+	if !ok {
+		return unknownPolicy(policy)
+	}
+	err := lua.Freeze.Run(ctx, l.redis, []string{calls.freezeKey}, d.Microseconds()).Err()
+	return wrapCall("freeze", policy, err)
+}
+
+func (l *Limiter) claim(request Request) (*claim, error) {
+	calls, ok := l.policies[request.Policy]
+	if !ok {
+		return nil, unknownPolicy(request.Policy)
+	}
+	return newClaim(calls.policy, request)
+}
+
+func unknownPolicy(name string) error {
+	return fmt.Errorf("throttle: %w %q", ErrUnknownPolicy, name)
+}
+
+// wrapCall says which call for which policy failed.
+func wrapCall(operation, policy string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("throttle: %s in policy %q: %w", operation, policy, err)
+}

@@ -1,0 +1,142 @@
+package throttle
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Lateness is how much later than its slot a start may be before [Reservation.Wait]
+// gives the slot up and reserves a new one. It bounds how far the starts of a
+// token bucket can bunch up: over every interval t they stay within
+// burst + rate x (t + Lateness).
+const Lateness = 20 * time.Millisecond
+
+// mostLate is how often in a row Wait may wake too late before it gives up: this
+// process can not keep a slot now.
+const mostLate = 10
+
+// What else than a limit can hold a task back.
+const (
+	// HeldByFreeze: the policy is frozen.
+	HeldByFreeze = "freeze"
+	// HeldByLateness: the process woke too late for its slots, again and again.
+	HeldByLateness = "lateness"
+)
+
+// Reservation is the answer to a request, and what was taken for it. Its methods
+// are safe for concurrent use, reading the Decision while Wait runs is not.
+type Reservation struct {
+	Decision
+
+	limiter *Limiter
+	claim   *claim
+
+	// The local instants between which Redis decided: they alone tie a local
+	// clock to Redis's.
+	sent, received time.Time
+	useBy          time.Time // by Redis's clock, when a window ends; zero for none
+	paced          bool      // a limit counts over every interval, not by window
+	receipts       []int64
+
+	mu        sync.Mutex
+	cancelled bool
+}
+
+// Wait sleeps until the slot of a granted reservation and returns nil when the
+// task is to start now. When it wakes too late for the slot (a stalled process,
+// a window that ended), it gives the slot back and reserves another within
+// the request's MaxWait.
+//
+// Of a reservation that was not granted it returns at once an
+// [*ThrottledError], or a [*NeverError]. When ctx ends first it cancels the
+// reservation and returns ctx's error.
+func (r *Reservation) Wait(ctx context.Context) error {
+	for late := 0; ; late++ {
+		switch r.Outcome {
+		case Never:
+			return r.claim.never
+		case Denied:
+			return r.Throttled()
+		case Granted:
+		}
+		if err := r.sleep(ctx); err != nil {
+			_ = r.Cancel(ctx) // best effort: unused tokens come back by themselves in time
+			return err
+		}
+		if !r.isLate(time.Now()) {
+			return nil
+		}
+		_ = r.Cancel(ctx)
+		if late == mostLate {
+			return &ThrottledError{Policy: r.Policy, HeldBy: HeldByLateness, Until: r.At}
+		}
+		next, err := r.limiter.Reserve(ctx, r.claim.request)
+		if err != nil {
+			return err
+		}
+		r.replace(next)
+	}
+}
+
+// Throttled returns the error that defers a task for as long as the decision
+// says.
+func (r *Reservation) Throttled() *ThrottledError {
+	return &ThrottledError{Policy: r.Policy, HeldBy: r.HeldBy, RetryAfter: r.RetryAfter(), Until: r.At}
+}
+
+// Cancel gives back what the reservation took, for a task that will not start.
+// Only the first call has an effect. It gives back exactly its own: tokens that
+// later reservations have built their slots on stay taken. It goes on when ctx
+// ends, for a few seconds at most.
+func (r *Reservation) Cancel(ctx context.Context) error {
+	r.mu.Lock()
+	done := r.cancelled || r.Outcome != Granted
+	r.cancelled = true
+	r.mu.Unlock()
+	if done {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	return r.limiter.policies[r.Policy].cancel(ctx, r)
+}
+
+func (r *Reservation) sleep(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// Redis decided before the answer was received: counting from there, a start
+	// is never early.
+	delay := r.RetryAfter() - time.Since(r.received)
+	if delay <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// isLate reports whether a start at the local instant x would be too late.
+func (r *Reservation) isLate(x time.Time) bool {
+	if r.paced && x.Sub(r.received.Add(r.RetryAfter())) > Lateness {
+		return true
+	}
+	// Redis decided after the request was sent, so its clock shows at most this.
+	latest := r.Now.Add(x.Sub(r.sent))
+	return !r.useBy.IsZero() && !latest.Before(r.useBy)
+}
+
+// replace makes r the reservation that next is.
+func (r *Reservation) replace(next *Reservation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Decision, r.cancelled = next.Decision, false
+	r.sent, r.received = next.sent, next.received
+	r.useBy, r.receipts = next.useBy, next.receipts
+}

@@ -1,0 +1,60 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// Configure returns config with what asynq must know of deferred tasks: when they
+// return, that they did not fail, and that the program's ErrorHandler has nothing
+// to hear of them. What config says of other errors stays in force.
+func (m *Middleware) Configure(config asynq.Config) asynq.Config {
+	delay := config.RetryDelayFunc
+	if delay == nil {
+		delay = asynq.DefaultRetryDelayFunc
+	}
+	config.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
+		if throttled := (*throttle.ThrottledError)(nil); errors.As(err, &throttled) {
+			return toWholeSecond(time.Now(), throttled.RetryAfter)
+		}
+		return delay(n, err, task)
+	}
+
+	isFailure := config.IsFailure
+	if isFailure == nil {
+		isFailure = func(err error) bool { return err != nil }
+	}
+	config.IsFailure = func(err error) bool { return !isThrottled(err) && isFailure(err) }
+
+	if handler := config.ErrorHandler; handler != nil {
+		config.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
+			if !isThrottled(err) {
+				handler.HandleError(ctx, task, err)
+			}
+		})
+	}
+	return config
+}
+
+func isThrottled(err error) bool {
+	throttled := (*throttle.ThrottledError)(nil)
+	return errors.As(err, &throttled)
+}
+
+// toWholeSecond lengthens a delay so that it ends on a whole second. asynq drops
+// the fraction of a retry's time, which would bring the task back too early.
+func toWholeSecond(now time.Time, d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	at := now.Add(d)
+	if whole := at.Truncate(time.Second); whole.Before(at) {
+		at = whole.Add(time.Second)
+	}
+	return at.Sub(now)
+}

@@ -1,0 +1,65 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// metrics are labelled by policy and limit only: both come from the policies
+// file, so their number is bounded.
+type metrics struct {
+	wait       *prometheus.HistogramVec
+	deferrals  *prometheus.CounterVec
+	refusals   *prometheus.CounterVec
+	rateLimits *prometheus.CounterVec
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "rampmeter_wait_seconds",
+			Help:    "How long tasks waited in the worker before they started.",
+			Buckets: []float64{.001, .005, .02, .1, .5, 1, 5, 30},
+		}, []string{"policy"}),
+		deferrals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rampmeter_deferred_total",
+			Help: "Attempts that ended by rescheduling the task, by what held it back.",
+		}, []string{"policy", "held_by"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rampmeter_refused_total",
+			Help: "Tasks archived because they lack an attribute or can never pass.",
+		}, []string{"policy"}),
+		rateLimits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rampmeter_rate_limited_total",
+			Help: "Calls the upstream refused because of its quota.",
+		}, []string{"policy"}),
+	}
+	if registerer == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.wait, m.deferrals, m.refusals, m.rateLimits} {
+		if err := registerer.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) started(policy string, waited time.Duration) {
+	m.wait.WithLabelValues(policy).Observe(waited.Seconds())
+}
+
+func (m *metrics) deferred(err *throttle.ThrottledError) {
+	heldBy := err.HeldBy
+	if err.Cause != nil {
+		heldBy = "redis"
+	}
+	m.deferrals.WithLabelValues(err.Policy, heldBy).Inc()
+}
+
+func (m *metrics) refused(policy string) { m.refusals.WithLabelValues(policy).Inc() }
+
+func (m *metrics) rateLimited(policy string) { m.rateLimits.WithLabelValues(policy).Inc() }

@@ -1,0 +1,129 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// ServerConfig is what a Server is made of.
+type ServerConfig struct {
+	// Redis is where the tasks and the limits live. Required.
+	Redis asynq.RedisConnOpt
+	// Policies are the limits, and which tasks they are for. Required.
+	Policies *throttle.Config
+	// Handler runs the tasks, usually an [asynq.ServeMux]. Required.
+	Handler asynq.Handler
+	// Concurrency is how many tasks run or wait in this process at once. Zero
+	// means 10.
+	Concurrency int
+	// Queues are the queues to serve with their weights. Empty means "default".
+	Queues map[string]int
+	// ShutdownTimeout is how long running tasks may take to finish once the
+	// server stops; then asynq puts them back. Zero means 8 seconds.
+	ShutdownTimeout time.Duration
+	// ErrorHandler hears of tasks that failed, never of deferred ones. May be nil.
+	ErrorHandler asynq.ErrorHandler
+	// Attributes, Logger and Registerer are those of [MiddlewareConfig].
+	Attributes func(*asynq.Task) map[string]string
+	Logger     *zap.Logger
+	Registerer prometheus.Registerer
+}
+
+// Defaults of a Server.
+const (
+	defaultConcurrency     = 10
+	defaultShutdownTimeout = 8 * time.Second
+	// How often an empty queue, and the rescheduled tasks, are looked at. asynq's
+	// own second and five would leave quota unused.
+	taskCheckInterval    = 200 * time.Millisecond
+	delayedCheckInterval = 500 * time.Millisecond
+)
+
+// Server is an asynq server whose tasks keep to their policies.
+type Server struct {
+	config     ServerConfig
+	client     redis.UniversalClient
+	middleware *Middleware
+	asynq      *asynq.Server
+}
+
+// NewServer returns a Server, or an error when config is incomplete or its
+// policies are invalid. It does not connect to Redis yet.
+func NewServer(config ServerConfig) (*Server, error) {
+	if config.Redis == nil || config.Policies == nil || config.Handler == nil {
+		return nil, errors.New("worker: ServerConfig needs Redis, Policies and Handler")
+	}
+	if config.Concurrency <= 0 {
+		config.Concurrency = defaultConcurrency
+	}
+	if config.ShutdownTimeout <= 0 {
+		config.ShutdownTimeout = defaultShutdownTimeout
+	}
+	if config.Logger == nil {
+		config.Logger = zap.NewNop()
+	}
+	client, ok := config.Redis.MakeRedisClient().(redis.UniversalClient)
+	if !ok {
+		return nil, fmt.Errorf("worker: unsupported RedisConnOpt type %T", config.Redis)
+	}
+	s := &Server{config: config, client: client}
+	if err := s.build(); err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) build() error {
+	limiter, err := throttle.New(s.client, s.config.Policies)
+	if err != nil {
+		return err
+	}
+	s.middleware, err = NewMiddleware(MiddlewareConfig{
+		Limiter:    limiter,
+		Attributes: s.config.Attributes,
+		Logger:     s.config.Logger,
+		Registerer: s.config.Registerer,
+	})
+	if err != nil {
+		return err
+	}
+	s.asynq = asynq.NewServerFromRedisClient(s.client, s.middleware.Configure(asynq.Config{
+		Concurrency:              s.config.Concurrency,
+		Queues:                   s.config.Queues,
+		ShutdownTimeout:          s.config.ShutdownTimeout,
+		ErrorHandler:             s.config.ErrorHandler,
+		Logger:                   asynqLogger{s.config.Logger.Named("asynq").Sugar()},
+		TaskCheckInterval:        taskCheckInterval,
+		DelayedTaskCheckInterval: delayedCheckInterval,
+	}))
+	return nil
+}
+
+// Run serves until ctx ends and then shuts down: waiting tasks are put back at
+// once, running ones get the ShutdownTimeout. It returns nil after a clean
+// shutdown and an error when the server could not start. A Server runs once.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.client.Close()
+	defer s.middleware.Close()
+	if err := s.asynq.Start(s.middleware.Wrap(s.config.Handler)); err != nil {
+		return fmt.Errorf("worker: starting: %w", err)
+	}
+	<-ctx.Done()
+	s.asynq.Stop()
+	s.middleware.Drain()
+	s.asynq.Shutdown()
+	return nil
+}
+
+// asynqLogger lets asynq write to a zap log.
+type asynqLogger struct{ *zap.SugaredLogger }
