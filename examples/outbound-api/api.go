@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// quota is what the API allows. GitHub's is 5000 an hour; nobody wants to watch
+// that.
+var quota = throttletest.Quota{Limit: 200, Window: 5 * time.Second}
+
+// api is somebody else's API: it enforces the quota by its own clock and answers
+// with GitHub's headers.
+type api struct {
+	*throttletest.Upstream
+	url     string
+	started time.Time // where its windows begin
+	stop    func()
+}
+
+// listenAPI serves an API on address until its stop is called.
+func listenAPI(address string) (*api, error) {
+	its := quota
+	its.Start = time.Now()
+	upstream, err := throttletest.NewUpstream(throttletest.UpstreamConfig{Quota: &its, Keep: 100_000})
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("starting the API: %w", err)
+	}
+	server := &http.Server{Handler: upstream, ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(listener) // returns when stop closes it
+	}()
+	return &api{
+		Upstream: upstream,
+		url:      "http://" + listener.Addr().String(),
+		started:  its.Start,
+		stop: func() {
+			_ = server.Close()
+			<-ended
+		},
+	}, nil
+}
+
+// serveAPI runs nothing but the API, until ctx ends.
+func serveAPI(ctx context.Context, address string, stderr io.Writer) error {
+	api, err := listenAPI(address)
+	if err != nil {
+		return err
+	}
+	defer api.stop()
+	fmt.Fprintf(stderr, "serving an API with %d calls per %s on %s\n", quota.Limit, quota.Window, api.url)
+	<-ctx.Done()
+	fmt.Fprintf(stderr, "%d calls, %d of them over the quota\n", api.Count(), api.Over())
+	return nil
+}

@@ -1,0 +1,96 @@
+package throttle_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+func TestWaitReturnsAtTheSlot(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		policy := throttletest.UniqueName(t)
+		limiter := newLimiter(t, server.Client(), policy, bucket("b", 20, time.Second, 1))
+		began := time.Now()
+		for range 6 {
+			r, err := limiter.Reserve(t.Context(), throttle.Request{Policy: policy, MaxWait: time.Minute})
+			require.NoError(t, err)
+			require.NoError(t, r.Wait(t.Context()))
+		}
+		assert.GreaterOrEqual(t, time.Since(began), 250*time.Millisecond, "no start is early")
+	})
+}
+
+func TestWaitTellsADenial(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, bucket("b", 1, time.Hour, 1))
+	b.reserve(0)
+	err := b.reserve(time.Second).Wait(t.Context())
+	throttled := (*throttle.ThrottledError)(nil)
+	require.ErrorAs(t, err, &throttled)
+	assert.Equal(t, time.Hour, throttled.RetryAfter)
+	assert.EqualError(t, err,
+		`throttled: policy "api" is held by "b"; deferred until 2026-01-05T13:00:00.000Z, no retry spent`)
+}
+
+// A caller that stops waiting gives its slot back.
+func TestWaitCancelsWithItsContext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, bucket("b", 1, time.Hour, 1))
+	b.reserve(0)
+	r := b.reserve(2 * time.Hour)
+	require.Equal(t, throttle.Granted, r.Outcome)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, r.Wait(ctx), context.Canceled)
+	assert.Equal(t, time.Hour, b.reserve(0).RetryAfter())
+}
+
+// outlast lets this process be late for a slot, as a stalled one would be.
+func outlast(d time.Duration) { <-time.After(d) }
+
+// Law 1 when a process stalls: a slot it is late for is given up for a new one.
+func TestLateStartReservesAnew(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, bucket("b", 1, time.Minute, 1))
+	r := b.reserve(time.Hour)
+	b.at(time.Second) // by the time it wakes, Redis's clock has gone on
+	outlast(throttle.Lateness + 5*time.Millisecond)
+	require.NoError(t, r.Wait(t.Context()))
+	assert.Equal(t, noon.Add(time.Second), r.At.UTC(), "the slot is where the start is")
+	assert.Equal(t, noon.Add(time.Minute+time.Second), b.reserve(time.Hour).At.UTC(), "and paid once")
+}
+
+// A start that could fall into the next window is no start of this one.
+func TestNoStartAfterItsWindow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, window("w", 5, time.Minute, throttle.AnchorClock))
+	b.at(time.Minute - time.Millisecond)
+	r := b.reserve(0)
+	require.Equal(t, throttle.Granted, r.Outcome)
+	outlast(2 * time.Millisecond)
+	b.at(time.Minute)
+	require.NoError(t, r.Wait(t.Context()))
+	assert.Equal(t, noon.Add(time.Minute), r.At.UTC())
+	assert.Equal(t, int64(4), r.Limits[0].Remaining)
+}
+
+// Who can keep no slot at all starts nothing.
+func TestWaitGivesUpWhenAlwaysLate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, window("w", 5, time.Minute, throttle.AnchorClock))
+	b.at(time.Minute - time.Microsecond) // and there Redis's clock stands
+	err := b.reserve(0).Wait(t.Context())
+	throttled := (*throttle.ThrottledError)(nil)
+	require.ErrorAs(t, err, &throttled)
+	assert.Equal(t, throttle.HeldByLateness, throttled.HeldBy)
+	d, err := b.limiter.Peek(t.Context(), request(0))
+	require.NoError(t, err)
+	assert.Equal(t, int64(5), d.Limits[0].Remaining, "and keeps nothing")
+}
