@@ -11,24 +11,21 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// quota is what the API allows. GitHub's is 5000 an hour; nobody wants to watch
-// that.
-var quota = throttletest.Quota{Limit: 200, Window: 5 * time.Second}
+// quota is what the API allows: 40 calls a second on average, 20 at once.
+// GitHub's 5000 an hour would be long to watch.
+var quota = throttletest.Quota{Limit: 200, Window: 5 * time.Second, Burst: 20}
 
 // api is somebody else's API: it enforces the quota by its own clock and answers
 // with GitHub's headers.
 type api struct {
 	*throttletest.Upstream
-	url     string
-	started time.Time // where its windows begin
-	stop    func()
+	url  string
+	stop func()
 }
 
 // listenAPI serves an API on address until its stop is called.
 func listenAPI(address string) (*api, error) {
-	its := quota
-	its.Start = time.Now()
-	upstream, err := throttletest.NewUpstream(throttletest.UpstreamConfig{Quota: &its, Keep: 100_000})
+	upstream, err := throttletest.NewUpstream(throttletest.UpstreamConfig{Quota: &quota, Keep: 100_000})
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +42,6 @@ func listenAPI(address string) (*api, error) {
 	return &api{
 		Upstream: upstream,
 		url:      "http://" + listener.Addr().String(),
-		started:  its.Start,
 		stop: func() {
 			_ = server.Close()
 			<-ended
