@@ -1,0 +1,169 @@
+package producer
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"time"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// Load adds up what tasks will cost the limits of a Config, to tell how long
+// the quota makes them take. It also finds tasks that no wait will ever help.
+// A nil *Load accepts everything and knows of no quota. It is not safe for
+// concurrent use.
+type Load struct {
+	config *throttle.Config
+	counts map[count]int64
+}
+
+// count is one limit's count for one key.
+type count struct {
+	policy, limit, key string
+}
+
+// Estimate is how long the quota alone makes a load take, and which count is the
+// narrowest.
+type Estimate struct {
+	// Duration counts from full limits with nobody else drawing on them. Zero
+	// when everything fits in what the limits hold.
+	Duration time.Duration
+	// Policy, Limit and Key name the count that takes longest; all empty when no
+	// policy governs any of the tasks.
+	Policy, Limit, Key string
+	// Cost is what the tasks take from it altogether.
+	Cost int64
+}
+
+// NewLoad returns an empty load for the limits of config; nil for a nil config.
+func NewLoad(config *throttle.Config) *Load {
+	if config == nil {
+		return nil
+	}
+	return &Load{config: config, counts: map[count]int64{}}
+}
+
+// Add counts a task in. A task that a worker could only archive is refused and
+// not counted: the error is a [*throttle.AttributeError] when it lacks what a
+// limit needs, or a [*throttle.NeverError] when it costs more than a limit ever
+// holds.
+func (l *Load) Add(taskType string, attributes map[string]string) error {
+	if l == nil {
+		return nil
+	}
+	policy := l.config.PolicyFor(taskType)
+	if policy == nil {
+		return nil
+	}
+	costs := make(map[count]int64, len(policy.Limits))
+	for i := range policy.Limits {
+		limit := &policy.Limits[i]
+		key, cost, err := draw(policy.Name, limit, attributes)
+		if err != nil {
+			return err
+		}
+		costs[count{policy.Name, limit.Name, key}] = cost
+	}
+	for c, cost := range costs {
+		l.counts[c] = add(l.counts[c], cost)
+	}
+	return nil
+}
+
+// draw says whose count of a limit a task goes to and what it takes from it,
+// by the limiter's rules.
+func draw(policy string, limit *throttle.Limit, attributes map[string]string) (key string, cost int64, err error) {
+	bad := func(attribute, problem string) error {
+		return &throttle.AttributeError{Policy: policy, Limit: limit.Name, Attribute: attribute, Problem: problem}
+	}
+	if limit.Per != "" {
+		if key = attributes[limit.Per]; key == "" {
+			return "", 0, bad(limit.Per, "is missing")
+		}
+	}
+	cost = 1
+	if text, ok := attributes[limit.Cost]; ok && limit.Cost != "" {
+		cost, err = strconv.ParseInt(text, 10, 64)
+		if err != nil || cost < 1 {
+			return "", 0, bad(limit.Cost, fmt.Sprintf("is %.40q, not a whole number above 0", text))
+		}
+	}
+	if most := limit.Capacity(); cost > most {
+		return "", 0, &throttle.NeverError{Policy: policy, Limit: limit.Name, Cost: cost, Max: most}
+	}
+	return key, cost, nil
+}
+
+// Estimate returns how long the load takes: the longest over all counts of
+// (cost - capacity) / rate. It is false when there is no Config to judge by.
+func (l *Load) Estimate() (Estimate, bool) {
+	if l == nil {
+		return Estimate{}, false
+	}
+	var longest Estimate
+	for c, cost := range l.counts {
+		limit := l.limit(c)
+		e := Estimate{
+			Duration: refill(cost-limit.Capacity(), limit.Rate),
+			Policy:   c.policy, Limit: c.limit, Key: c.key, Cost: cost,
+		}
+		if longest.Policy == "" || e.slowerThan(longest) {
+			longest = e
+		}
+	}
+	return longest, true
+}
+
+// slowerThan orders ties by cost and name, so that a map's order does not show.
+func (e Estimate) slowerThan(other Estimate) bool {
+	switch {
+	case e.Duration != other.Duration:
+		return e.Duration > other.Duration
+	case e.Cost != other.Cost:
+		return e.Cost > other.Cost
+	case e.Policy != other.Policy:
+		return e.Policy < other.Policy
+	case e.Limit != other.Limit:
+		return e.Limit < other.Limit
+	}
+	return e.Key < other.Key
+}
+
+func (l *Load) limit(c count) *throttle.Limit {
+	policy := l.config.Policy(c.policy)
+	for i := range policy.Limits {
+		if policy.Limits[i].Name == c.limit {
+			return &policy.Limits[i]
+		}
+	}
+	panic("producer: a count of a limit that is gone from the config") // counts come from it
+}
+
+// refill is how long a rate takes to make up for that many tokens, rounded up.
+// What is too long for a Duration becomes the longest one.
+func refill(tokens int64, rate throttle.Rate) time.Duration {
+	if tokens <= 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(tokens), uint64(rate.Period))
+	if hi >= uint64(rate.Count) {
+		return math.MaxInt64
+	}
+	quotient, rest := bits.Div64(hi, lo, uint64(rate.Count))
+	if quotient >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	if rest > 0 {
+		quotient++
+	}
+	return time.Duration(quotient)
+}
+
+func add(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
