@@ -161,6 +161,7 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 
 func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
 	keys, args := c.call(r.claim)
+	args = append(args, r.At.UnixMicro())
 	for i, cost := range r.claim.costs {
 		args = append(args, cost, r.receipts[2*i], r.receipts[2*i+1])
 	}

@@ -342,7 +342,7 @@ func TestCancelGivesBackItsOwnOnce(t *testing.T) {
 	t.Parallel()
 	third := bucket("b", 3, time.Second, 3)
 	third.Cost = "cost"
-	b := newBench(t, third, window("w", 5, time.Minute, throttle.AnchorFirst))
+	b := newBench(t, third, window("w", 50, time.Minute, throttle.AnchorFirst))
 
 	before := b.reserve(0)
 	r := b.reserve(0, "cost", "2")
@@ -356,12 +356,69 @@ func TestCancelGivesBackItsOwnOnce(t *testing.T) {
 	assert.Equal(t, before.Limits[0].ResetAfter, d.Limits[0].ResetAfter)
 	assert.Equal(t, before.Limits[1].Remaining, d.Limits[1].Remaining)
 
-	// What another has built its slot on stays taken: two tokens at one instant
-	// would be one too many.
-	first, second := b.reserve(time.Minute, "cost", "2"), b.reserve(time.Minute)
-	require.Equal(t, throttle.Granted, second.Outcome)
-	require.NoError(t, first.Cancel(t.Context()))
-	assert.Greater(t, b.reserve(time.Minute).At, second.At)
+	// A slot ahead goes to the next who can take it as it stands; those behind it
+	// do not move.
+	reservations := make([]*throttle.Reservation, 4)
+	for i := range reservations {
+		reservations[i] = b.reserve(time.Minute)
+		require.Equal(t, throttle.Granted, reservations[i].Outcome)
+	}
+	require.NoError(t, reservations[2].Cancel(t.Context()))
+	assert.Equal(t, reservations[2].At, b.reserve(time.Minute).At)
+}
+
+// Whatever is cancelled, in whatever order, what is left never exceeds the
+// bucket, and a bucket whose reservations were all cancelled is as it was.
+func TestCancelInAnyOrder(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		burst, count := 1+random.Int64N(4), 1+random.Int64N(7)
+		b := newBench(t, bucket("b", count, time.Second, burst))
+		var held []*throttle.Reservation
+		var starts []time.Time
+		now := time.Duration(0)
+		for range 60 {
+			switch random.IntN(3) {
+			case 0, 1:
+				if r := b.reserve(time.Minute); r.Outcome == throttle.Granted {
+					held = append(held, r)
+				}
+			case 2:
+				if len(held) > 0 {
+					i := random.IntN(len(held))
+					require.NoError(t, held[i].Cancel(t.Context()))
+					held = append(held[:i], held[i+1:]...)
+				}
+			}
+			if random.IntN(4) == 0 {
+				now += time.Duration(random.Int64N(int64(time.Second))).Truncate(time.Microsecond)
+				b.at(now)
+				var ahead []*throttle.Reservation
+				for _, r := range held {
+					if r.At.After(noon.Add(now)) {
+						ahead = append(ahead, r)
+					} else {
+						starts = append(starts, r.At)
+					}
+				}
+				held = ahead
+			}
+		}
+		for _, r := range held {
+			starts = append(starts, r.At)
+		}
+		require.LessOrEqual(t, int64(throttletest.MaxBurst(starts, count, time.Second)), burst, "seed %d", seed)
+	}
+	b := newBench(t, bucket("b", 3, time.Second, 2))
+	var held []*throttle.Reservation
+	for range 9 {
+		held = append(held, b.reserve(time.Minute))
+	}
+	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(len(held)) {
+		require.NoError(t, held[i].Cancel(t.Context()))
+	}
+	assert.Empty(t, b.contents())
 }
 
 func TestFreezeClosesThePolicyForAll(t *testing.T) {

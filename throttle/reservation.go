@@ -86,9 +86,9 @@ func (r *Reservation) Throttled() *ThrottledError {
 }
 
 // Cancel gives back what the reservation took, for a task that will not start.
-// Only the first call has an effect. It gives back exactly its own: tokens that
-// later reservations have built their slots on stay taken. It goes on when ctx
-// ends, for a few seconds at most.
+// Only the first call has an effect. It gives back exactly its own: a slot ahead
+// goes to the next request that can take it as it stands, and nobody else's moves.
+// It goes on when ctx ends, for a few seconds at most.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	done := r.cancelled || r.Outcome != Granted

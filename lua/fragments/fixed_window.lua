@@ -78,7 +78,7 @@ function fixed_window.take(state, limit, cost, at)
   return start, 0
 end
 
-function fixed_window.give_back(state, limit, cost, start)
+function fixed_window.give_back(state, limit, cost, _, _, start)
   if not state.start or start < state.start then
     return false
   end

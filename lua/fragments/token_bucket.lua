@@ -6,8 +6,16 @@
 -- remainder is carried as `part`, in units of 1/count microsecond, so that 3/1s
 -- is exactly three per second and no rounding adds up.
 --
--- State: "<tat_us>" or "<tat_us>+<part>".
+-- A future slot that was cancelled is kept as free, for the next request to take
+-- it as it stands: nobody else's slot moves, so no count can go wrong. Left
+-- unused, it is gone once its time has passed. At most MAX_FREE are kept.
+--
+-- State: "<tat_us>" or "<tat_us>+<part>", then for each free slot
+--        ";<slot_us>:<cost>:<tat_us>:<part>" with the TAT and part that its
+--        reservation left behind.
 local token_bucket = {}
+
+local MAX_FREE = 64
 
 -- The time that n tokens are worth, as whole microseconds and parts.
 local function worth(limit, n)
@@ -15,15 +23,30 @@ local function worth(limit, n)
   return n * math.floor(limit.period_us / limit.count) + math.floor(parts / limit.count), parts % limit.count
 end
 
-function token_bucket.load(raw)
+function token_bucket.load(raw, _, now)
+  local state = { tat = 0, part = 0, free = {} }
   if not raw then
-    return { tat = 0, part = 0 }
+    return state
   end
-  local plus = string.find(raw, '+', 1, true)
+  local head = raw
+  local semicolon = string.find(raw, ';', 1, true)
+  if semicolon then
+    head = string.sub(raw, 1, semicolon - 1)
+    for slot, cost, tat, part in string.gmatch(raw, ';(%d+):(%d+):(%d+):(%d+)') do
+      slot = tonumber(slot)
+      if slot >= now then
+        state.free[#state.free + 1] =
+          { slot = slot, cost = tonumber(cost), tat = tonumber(tat), part = tonumber(part) }
+      end
+    end
+  end
+  local plus = string.find(head, '+', 1, true)
   if plus then
-    return { tat = tonumber(string.sub(raw, 1, plus - 1)), part = tonumber(string.sub(raw, plus + 1)) }
+    state.part = tonumber(string.sub(head, plus + 1))
+    head = string.sub(head, 1, plus - 1)
   end
-  return { tat = tonumber(raw), part = 0 }
+  state.tat = tonumber(head)
+  return state
 end
 
 -- The first instant, not before `from`, at which `cost` tokens are there.
@@ -33,13 +56,28 @@ function token_bucket.earliest(state, limit, cost, from)
   if state.part > part then
     at = at + 1
   end
-  return math.max(from, at)
+  at = math.max(from, at)
+  for _, free in ipairs(state.free) do
+    if free.slot >= from and free.slot < at and free.cost >= cost then
+      at = free.slot
+    end
+  end
+  return at
 end
 
 -- A bucket hands its future tokens out evenly by itself.
 token_bucket.spread = token_bucket.earliest
 
 function token_bucket.take(state, limit, cost, at)
+  for i, free in ipairs(state.free) do
+    if free.slot == at and free.cost >= cost then
+      free.cost = free.cost - cost
+      if free.cost == 0 then
+        table.remove(state.free, i)
+      end
+      return free.tat, free.part
+    end
+  end
   if state.tat < at then
     state.tat, state.part = at, 0
   end
@@ -50,9 +88,8 @@ function token_bucket.take(state, limit, cost, at)
   return state.tat, state.part
 end
 
--- Takes back what take() gave if nobody took since; tokens that others have
--- built their slots on can not be given to a third.
-function token_bucket.give_back(state, limit, cost, tat, part)
+-- Takes the newest reservation out of the TAT, if it is this one.
+local function undo(state, limit, cost, tat, part)
   if state.tat ~= tat or state.part ~= part then
     return false
   end
@@ -63,16 +100,34 @@ function token_bucket.give_back(state, limit, cost, tat, part)
   return true
 end
 
+function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
+  if undo(state, limit, cost, tat, part) then
+    -- That may lay bare free slots that are the newest now.
+    local last = #state.free
+    while last > 0 and undo(state, limit, state.free[last].cost, state.free[last].tat, state.free[last].part) do
+      table.remove(state.free, last)
+      last = last - 1
+    end
+    return true
+  end
+  if slot < now or slot >= state.tat or #state.free == MAX_FREE then
+    return false
+  end
+  local place = 1
+  while state.free[place] and state.free[place].slot <= slot do
+    place = place + 1
+  end
+  table.insert(state.free, place, { slot = slot, cost = cost, tat = tat, part = part })
+  return true
+end
+
 -- A start may be late by a little without a count being wrong; see Go's Lateness.
 function token_bucket.use_by()
   return nil
 end
 
 function token_bucket.status(state, limit, now)
-  local debt_us = state.tat - now
-  if state.part > 0 then
-    debt_us = debt_us + 1
-  end
+  local debt_us = state.tat + math.min(state.part, 1) - now
   if debt_us <= 0 then
     return limit.capacity, 0
   end
@@ -88,5 +143,8 @@ function token_bucket.store(state, _, now)
   if state.part > 0 then
     text = text .. '+' .. int(state.part)
   end
-  return text, ttl_ms(state.tat + 1 - now)
+  for _, free in ipairs(state.free) do
+    text = text .. ';' .. table.concat({ int(free.slot), int(free.cost), int(free.tat), int(free.part) }, ':')
+  end
+  return text, ttl_ms(state.tat + math.min(state.part, 1) - now)
 end

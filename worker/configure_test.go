@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+func TestConfigureKeepsWhatTheProgramSays(t *testing.T) {
+	t.Parallel()
+	var heard []error
+	config := (&Middleware{}).Configure(asynq.Config{
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
+		IsFailure:      func(err error) bool { return err.Error() != "harmless" },
+		ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
+			heard = append(heard, err)
+		}),
+	})
+	ours := fmt.Errorf("wrapped: %w", &throttle.ThrottledError{RetryAfter: 90 * time.Second})
+	theirs, harmless := errors.New("broken"), errors.New("harmless")
+
+	assert.InDelta(t, 90*time.Second, config.RetryDelayFunc(0, ours, nil), float64(time.Second))
+	assert.Equal(t, time.Hour, config.RetryDelayFunc(0, theirs, nil))
+	assert.False(t, config.IsFailure(ours))
+	assert.True(t, config.IsFailure(theirs))
+	assert.False(t, config.IsFailure(harmless))
+	for _, err := range []error{ours, theirs, harmless} {
+		config.ErrorHandler.HandleError(t.Context(), nil, err)
+	}
+	assert.Equal(t, []error{theirs, harmless}, heard)
+
+	config = (&Middleware{}).Configure(asynq.Config{})
+	assert.True(t, config.IsFailure(theirs))
+	assert.Positive(t, config.RetryDelayFunc(1, theirs, nil))
+	assert.Nil(t, config.ErrorHandler)
+}
+
+// asynq fact 2: the time of a retry loses its fraction of a second.
+func TestToWholeSecond(t *testing.T) {
+	t.Parallel()
+	second := time.Unix(1_800_000_000, 0)
+	for _, test := range []struct {
+		now   time.Time
+		delay time.Duration
+		want  time.Duration
+	}{
+		{second, 0, 0},
+		{second, -time.Second, 0},
+		{second, time.Second, time.Second},
+		{second, time.Millisecond, time.Second},
+		{second.Add(300 * time.Millisecond), time.Millisecond, 700 * time.Millisecond},
+		{second.Add(300 * time.Millisecond), 700 * time.Millisecond, 700 * time.Millisecond},
+		{second.Add(999 * time.Millisecond), 2 * time.Millisecond, 1001 * time.Millisecond},
+	} {
+		got := toWholeSecond(test.now, test.delay)
+		assert.Equal(t, test.want, got, "%v %v", test.now, test.delay)
+		assert.GreaterOrEqual(t, test.now.Add(got).Unix(), test.now.Add(test.delay).Unix())
+	}
+}

@@ -1,0 +1,376 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/worker"
+)
+
+// rig is a server for tasks of type "call" under the policy "api", and what the
+// tests look at beside it.
+type rig struct {
+	t         *testing.T
+	redis     asynq.RedisClientOpt
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	limiter   *throttle.Limiter
+	config    worker.ServerConfig
+	reported  atomic.Int64 // errors the program's ErrorHandler heard of
+}
+
+func newRig(t *testing.T, server *throttletest.Server, policy throttle.Policy) *rig {
+	t.Helper()
+	policy.Name = "api"
+	policies := &throttle.Config{
+		Policies: []throttle.Policy{policy},
+		Routes:   []throttle.Route{{Task: "call", Policy: "api"}},
+	}
+	limiter, err := throttle.New(server.Client(), policies)
+	require.NoError(t, err)
+	opt := asynq.RedisClientOpt{Addr: server.Addr()}
+	r := &rig{
+		t: t, redis: opt, limiter: limiter,
+		client: asynq.NewClient(opt), inspector: asynq.NewInspector(opt),
+	}
+	t.Cleanup(func() {
+		assert.NoError(t, r.client.Close())
+		assert.NoError(t, r.inspector.Close())
+	})
+	r.config = worker.ServerConfig{
+		Redis: opt, Policies: policies, ShutdownTimeout: time.Second,
+		ErrorHandler: asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { r.reported.Add(1) }),
+	}
+	return r
+}
+
+func (r *rig) enqueue(n int, options ...asynq.Option) {
+	r.t.Helper()
+	for range n {
+		_, err := r.client.Enqueue(asynq.NewTask("call", nil), options...)
+		require.NoError(r.t, err)
+	}
+}
+
+// serve runs a server with that handler until the returned function is called,
+// which tells how long the shutdown took.
+func (r *rig) serve(handler asynq.HandlerFunc) (stop func() time.Duration) {
+	r.t.Helper()
+	config := r.config
+	config.Handler = handler
+	server, err := worker.NewServer(config)
+	require.NoError(r.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	stopped := false
+	stop = func() time.Duration {
+		if stopped {
+			return 0
+		}
+		stopped = true
+		began := time.Now()
+		cancel()
+		assert.NoError(r.t, <-ended)
+		return time.Since(began)
+	}
+	r.t.Cleanup(func() { stop() })
+	return stop
+}
+
+func (r *rig) queue() *asynq.QueueInfo {
+	r.t.Helper()
+	info, err := r.inspector.GetQueueInfo("default")
+	require.NoError(r.t, err)
+	return info
+}
+
+// eventually waits for what only asynq's own state can tell.
+func (r *rig) eventually(what string, condition func() bool) {
+	r.t.Helper()
+	require.Eventually(r.t, condition, 20*time.Second, 10*time.Millisecond, what)
+}
+
+// counter is a handler that counts its runs and signals when there were enough.
+type counter struct {
+	runs atomic.Int64
+	want int64
+	done chan struct{}
+}
+
+func count(want int64) *counter { return &counter{want: want, done: make(chan struct{})} }
+
+func (c *counter) ProcessTask(context.Context, *asynq.Task) error {
+	if c.runs.Add(1) == c.want {
+		close(c.done)
+	}
+	return nil
+}
+
+func (c *counter) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%d runs, waited for %d", c.runs.Load(), c.want)
+	}
+}
+
+func perSecond(n, burst int64) []throttle.Limit {
+	return []throttle.Limit{{
+		Name: "rate", Algorithm: throttle.TokenBucket, Burst: burst,
+		Rate: throttle.Rate{Count: n, Period: time.Second},
+	}}
+}
+
+func per(period time.Duration) []throttle.Limit {
+	return []throttle.Limit{{
+		Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: period},
+	}}
+}
+
+// asynq fact 1, on which isLastAttempt rests: it archives a task that returns an
+// error from its last attempt, even one that IsFailure disowns.
+func TestAsynqArchivesLastAttempts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(1, 1)})
+	server := asynq.NewServer(r.redis, asynq.Config{
+		IsFailure: func(error) bool { return false }, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,
+	})
+	require.NoError(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		return errors.New("not a failure")
+	})))
+	defer server.Shutdown()
+	r.enqueue(1, asynq.MaxRetry(0))
+	r.eventually("archived", func() bool { return r.queue().Archived == 1 })
+}
+
+// Law 4: tasks with no retries left, enqueued by plain asynq code, all run.
+func TestLastAttemptsAllRun(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		r := newRig(t, server, throttle.Policy{Limits: perSecond(50, 1), MaxWait: time.Millisecond})
+		r.enqueue(300, asynq.MaxRetry(0))
+		all := count(300)
+		began := time.Now()
+		r.serve(all.ProcessTask)
+		all.wait(t)
+		assert.Greater(t, time.Since(began), 5900*time.Millisecond, "and none too early")
+		r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+		assert.Zero(t, r.queue().FailedTotal)
+		assert.Zero(t, r.reported.Load())
+	})
+}
+
+// The same for a task whose retries were spent on real failures.
+func TestLastRetryRuns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(2, 1), MaxWait: -1})
+	all := count(3)
+	var failed atomic.Int64
+	r.serve(func(ctx context.Context, task *asynq.Task) error {
+		if retried, _ := asynq.GetRetryCount(ctx); retried == 0 {
+			failed.Add(1)
+			return fmt.Errorf("a real failure")
+		}
+		return all.ProcessTask(ctx, task)
+	})
+	r.enqueue(3, asynq.MaxRetry(1))
+	r.eventually("three failures", func() bool { return failed.Load() == 3 && r.queue().Retry == 3 })
+	tasks, err := r.inspector.ListRetryTasks("default")
+	require.NoError(t, err)
+	for _, task := range tasks { // now, not after asynq's backoff
+		require.NoError(t, r.inspector.RunTask("default", task.ID))
+	}
+	all.wait(t)
+	r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+	assert.Equal(t, int64(3), r.reported.Load(), "the program hears of its own failures alone")
+}
+
+// What can not start soon is rescheduled: each task for a time of its own, as no
+// failure, with a message that says what it waits for.
+func TestFarTasksAreRescheduled(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		r := newRig(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: -1})
+		all := count(1)
+		r.serve(all.ProcessTask)
+		r.enqueue(8)
+		all.wait(t)
+		r.eventually("seven deferred", func() bool { return r.queue().Retry == 7 })
+
+		tasks, err := r.inspector.ListRetryTasks("default")
+		require.NoError(t, err)
+		var last time.Time
+		for i, task := range tasks {
+			assert.Zero(t, task.Retried)
+			assert.Contains(t, task.LastErr, `throttled: policy "api" is held by "rate"; deferred until `)
+			if i > 0 {
+				assert.GreaterOrEqual(t, task.NextProcessAt.Sub(last), 59*time.Second, "no common time")
+			}
+			last = task.NextProcessAt
+		}
+		assert.Zero(t, r.queue().FailedTotal)
+		assert.Zero(t, r.reported.Load())
+	})
+}
+
+// And runs when its time has come.
+func TestRescheduledTasksRun(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		r := newRig(t, server, throttle.Policy{Limits: perSecond(5, 1), MaxWait: 100 * time.Millisecond})
+		all := count(20)
+		r.enqueue(20)
+		r.serve(all.ProcessTask)
+		all.wait(t)
+		r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+		assert.Equal(t, int64(20), all.runs.Load())
+	})
+}
+
+func TestUnfitTasksAreArchivedWithTheReason(t *testing.T) {
+	t.Parallel()
+	limits := perSecond(10, 10)
+	limits[0].Per, limits[0].Cost = "installation", "points"
+	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: limits})
+	for _, headers := range []map[string]string{
+		{}, {"installation": "1", "points": "many"}, {"installation": "1", "points": "11"},
+	} {
+		_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, headers))
+		require.NoError(t, err)
+	}
+	none := count(1)
+	r.serve(none.ProcessTask)
+	r.eventually("three archived", func() bool { return r.queue().Archived == 3 })
+	tasks, err := r.inspector.ListArchivedTasks("default")
+	require.NoError(t, err)
+	var reasons string
+	for _, task := range tasks {
+		reasons += task.LastErr + "\n"
+	}
+	assert.Contains(t, reasons, `attribute "installation" is missing: limit "rate" of policy "api" needs it`)
+	assert.Contains(t, reasons, `attribute "points" is "many", not a whole number above 0: limit "rate" of policy "api"`)
+	assert.Contains(t, reasons, `cost 11 can never pass: limit "rate" of policy "api" holds at most 10`)
+	assert.Zero(t, none.runs.Load())
+	assert.Equal(t, int64(3), r.reported.Load())
+}
+
+// Tasks of a type that no route names are not our business.
+func TestUnroutedTasksPassThrough(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Hour)})
+	all := count(5)
+	r.serve(all.ProcessTask)
+	for range 5 {
+		_, err := r.client.Enqueue(asynq.NewTask("other", nil))
+		require.NoError(t, err)
+	}
+	all.wait(t)
+}
+
+// Law 4 at a shutdown: waits end at once, slots are given back, and tasks go back
+// unharmed.
+func TestShutdownEndsWaits(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		r := newRig(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: time.Hour})
+		r.config.ShutdownTimeout = 20 * time.Second
+		first := count(1)
+		stop := r.serve(first.ProcessTask)
+		r.enqueue(6)
+		first.wait(t)
+		r.eventually("five waiting", func() bool { return r.queue().Active == 5 })
+		r.eventually("five slots taken", func() bool { return r.peek().RetryAfter() > 5*time.Minute-10*time.Second })
+		assert.Less(t, stop(), 5*time.Second)
+
+		assert.Less(t, r.peek().RetryAfter(), 2*time.Minute, "slots are given back")
+		assert.Equal(t, 5, r.queue().Retry)
+		tasks, err := r.inspector.ListRetryTasks("default")
+		require.NoError(t, err)
+		for _, task := range tasks {
+			assert.Zero(t, task.Retried)
+			assert.WithinDuration(t, time.Now(), task.NextProcessAt, 10*time.Second)
+		}
+	})
+}
+
+func (r *rig) peek() *throttle.Decision {
+	r.t.Helper()
+	d, err := r.limiter.Peek(r.t.Context(), throttle.Request{Policy: "api"})
+	require.NoError(r.t, err)
+	return &d
+}
+
+// The same for tasks on their last attempt: they can not be returned to asynq, so
+// asynq takes them back when the shutdown's time is up.
+func TestShutdownKeepsLastAttempts(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		r := newRig(t, server, throttle.Policy{Limits: per(time.Minute)})
+		first := count(1)
+		stop := r.serve(first.ProcessTask)
+		r.enqueue(4, asynq.MaxRetry(0))
+		first.wait(t)
+		r.eventually("three waiting", func() bool { return r.queue().Active == 3 })
+		assert.Less(t, stop(), 8*time.Second)
+		assert.Equal(t, 3, r.queue().Pending)
+		assert.Zero(t, r.queue().Archived)
+	})
+}
+
+// Law 8 in short: a 429 closes the policy for all, and its task runs again at no
+// cost, even on its last attempt.
+func TestRateLimitedTasksRunAgain(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		r := newRig(t, server, throttle.Policy{Limits: perSecond(100, 100)})
+		all := count(10)
+		var refused atomic.Bool
+		var reopened atomic.Int64
+		r.serve(func(ctx context.Context, task *asynq.Task) error {
+			if refused.CompareAndSwap(false, true) {
+				reopened.Store(time.Now().Add(700 * time.Millisecond).UnixNano())
+				return &throttle.RateLimitedError{Status: "429 Too Many Requests", RetryAfter: 700 * time.Millisecond}
+			}
+			return all.ProcessTask(ctx, task)
+		})
+		r.enqueue(1, asynq.MaxRetry(0))
+		r.eventually("frozen", func() bool { return r.peek().HeldBy == throttle.HeldByFreeze })
+		r.enqueue(9, asynq.MaxRetry(0))
+		all.wait(t)
+		assert.Greater(t, time.Now().UnixNano(), reopened.Load())
+		r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+		assert.Zero(t, r.queue().FailedTotal)
+	})
+}
+
+// Law 10: when Redis can not be asked, nothing starts and nothing is charged.
+func TestNothingStartsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server, err := throttletest.StartEmbedded(throttletest.EmbeddedConfig{})
+	require.NoError(t, err)
+	r := newRig(t, server, throttle.Policy{Limits: perSecond(1, 1)})
+	middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: r.limiter})
+	require.NoError(t, err)
+	defer middleware.Close()
+	require.NoError(t, server.Close())
+
+	none := count(1)
+	err = middleware.Wrap(none).ProcessTask(t.Context(), asynq.NewTask("call", nil))
+	throttled := (*throttle.ThrottledError)(nil)
+	require.ErrorAs(t, err, &throttled)
+	assert.Error(t, throttled.Cause)
+	assert.False(t, middleware.Configure(asynq.Config{}).IsFailure(err))
+	assert.Zero(t, none.runs.Load())
+}
