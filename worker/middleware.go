@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -38,6 +39,7 @@ type Middleware struct {
 	drain    context.CancelFunc
 	closed   context.Context // ends with Close
 	close    context.CancelFunc
+	owned    io.Closer // the connection that Open made; may be nil
 }
 
 // NewMiddleware returns a Middleware, or an error when the Limiter is missing or
@@ -80,11 +82,15 @@ func (m *Middleware) Wrap(next asynq.Handler) asynq.Handler {
 func (m *Middleware) Drain() { m.drain() }
 
 // Close ends what Drain had to leave to asynq: a task on its last attempt stays
-// until asynq puts it back, because returning would archive it. Call it after
-// srv.Shutdown has returned.
-func (m *Middleware) Close() {
+// until asynq puts it back, because returning would archive it. It also closes
+// the connection that [Open] made. Call it after srv.Shutdown has returned.
+func (m *Middleware) Close() error {
 	m.drain()
 	m.close()
+	if m.owned == nil {
+		return nil
+	}
+	return m.owned.Close()
 }
 
 // attempt is one attempt of one task.

@@ -71,9 +71,9 @@ func NewServer(config ServerConfig) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = zap.NewNop()
 	}
-	client, ok := config.Redis.MakeRedisClient().(redis.UniversalClient)
-	if !ok {
-		return nil, fmt.Errorf("worker: unsupported RedisConnOpt type %T", config.Redis)
+	client, err := connect(config.Redis)
+	if err != nil {
+		return nil, err
 	}
 	s := &Server{config: config, client: client}
 	if err := s.build(); err != nil {
