@@ -1,0 +1,33 @@
+// Package throttletest has what it takes to test a throttled program for real:
+// Redis servers that start in milliseconds, an upstream that enforces a quota by
+// its own clock and remembers every call, and a judge of recorded start times
+// that shares no code with the limiter it judges.
+//
+// # Servers
+//
+// [StartEmbedded] runs a Redis inside the process; [StartRedis] runs the real
+// redis-server in a temporary folder. Both are for any program. In a test,
+// [EachServer] runs the same test on both:
+//
+//	func TestCounts(t *testing.T) {
+//		t.Parallel()
+//		throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+//			require.NoError(t, srv.Client().Incr(t.Context(), "n").Err())
+//		})
+//	}
+//
+// With a [Clock] the embedded server's time stands still until the test moves it,
+// so that "not a microsecond before" can be tested to the microsecond.
+//
+// # Upstream
+//
+// [Upstream] is an http.Handler. It answers with GitHub's quota headers, refuses
+// what is over the quota with a 429, and tells afterwards what it saw.
+//
+// # Judging starts
+//
+// [MaxInAnyInterval], [MaxBurst], [MaxPerWindow], [MaxPerOpenedWindow] and [Used]
+// are pure functions of recorded times. They take them in any order, all of one
+// clock, and reckon exactly, in whole nanoseconds. A start that costs three is
+// three equal times.
+package throttletest

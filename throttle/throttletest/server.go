@@ -1,0 +1,52 @@
+package throttletest
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is a running Redis of one's own: empty at its start, on a loopback port,
+// gone after Close. Its methods are safe for concurrent use.
+type Server struct {
+	addr   string
+	client *redis.Client
+	// stop ends the server itself and frees what it held.
+	stop func() error
+
+	closing  sync.Once
+	closeErr error
+}
+
+func newServer(addr string, stop func() error) *Server {
+	s := &Server{addr: addr, stop: stop}
+	s.client = redis.NewClient(s.Options())
+	return s
+}
+
+// Addr is where the server listens, as host:port.
+func (s *Server) Addr() string { return s.addr }
+
+// URI is the server's address as programs take it: redis://127.0.0.1:6379.
+func (s *Server) URI() string { return "redis://" + s.addr }
+
+// Options are for a client of one's own. Each call returns new ones.
+func (s *Server) Options() *redis.Options { return &redis.Options{Addr: s.addr} }
+
+// Client returns the server's own client, the same for every caller. Close closes
+// it with the server.
+func (s *Server) Client() *redis.Client { return s.client }
+
+// Close ends the server and forgets its data. It returns once the server is gone;
+// closing again does nothing more.
+func (s *Server) Close() error {
+	s.closing.Do(func() {
+		err := s.client.Close()
+		if errors.Is(err, redis.ErrClosed) {
+			err = nil // somebody tidy was here before
+		}
+		s.closeErr = errors.Join(err, s.stop())
+	})
+	return s.closeErr
+}

@@ -1,0 +1,106 @@
+package throttletest
+
+import (
+	"crypto/rand"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Embedded starts an embedded server for one test, which ends with the test.
+func Embedded(tb testing.TB) *Server {
+	tb.Helper()
+	return startFor(tb, EmbeddedConfig{})
+}
+
+// EmbeddedAt is Embedded with a clock that stands at t until the test moves it.
+func EmbeddedAt(tb testing.TB, t time.Time) (*Server, *Clock) {
+	tb.Helper()
+	clock := NewClock(t)
+	return startFor(tb, EmbeddedConfig{Clock: clock}), clock
+}
+
+func startFor(tb testing.TB, cfg EmbeddedConfig) *Server {
+	tb.Helper()
+	srv, err := StartEmbedded(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	closeAfter(tb, srv)
+	return srv
+}
+
+// Redis starts a real redis-server for one test, which ends with the test; args
+// are those of RedisConfig. On a machine without one it skips the test, unless
+// the environment variable RAMPMETER_REQUIRE_REDIS is set: then the test fails.
+func Redis(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	srv, err := StartRedis(tb.Context(), RedisConfig{Args: args})
+	if err != nil {
+		giveUp(tb, err, os.Getenv)
+	}
+	closeAfter(tb, srv)
+	return srv
+}
+
+// giveUp ends a test that has no server: by a skip only if the machine has none
+// and none is required.
+func giveUp(tb testing.TB, err error, getenv func(string) string) {
+	tb.Helper()
+	if !errors.Is(err, ErrNoRedisServer) {
+		tb.Fatal(err)
+	}
+	if getenv("RAMPMETER_REQUIRE_REDIS") != "" {
+		tb.Fatalf("RAMPMETER_REQUIRE_REDIS is set, but there is %v", err)
+	}
+	tb.Skipf("skipped on a real Redis: %v", err)
+}
+
+func closeAfter(tb testing.TB, srv *Server) {
+	tb.Helper()
+	tb.Cleanup(func() {
+		if err := srv.Close(); err != nil {
+			tb.Errorf("close redis: %v", err)
+		}
+	})
+}
+
+// EachServer runs a test twice, in parallel: as the subtest "embedded" on an
+// embedded server and as "redis" on a real one. Each has its server to itself.
+// Without a redis-server the second is skipped, or fails, as Redis says.
+//
+// The subtests start when the calling test function returns, so what they share
+// must be ended by t.Cleanup, not by defer.
+func EachServer(t *testing.T, test func(t *testing.T, srv *Server)) {
+	t.Helper()
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		test(t, Embedded(t))
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, Redis(t))
+	})
+}
+
+// uniqueNameLength leaves room for the test's name to be told, and no more.
+const uniqueNameLength = 40
+
+// UniqueName returns a name that nobody else has, for a policy, a queue or a key
+// prefix on a server that several tests share. It begins with the test's name and
+// has only small letters, digits and dashes.
+func UniqueName(tb testing.TB) string {
+	tb.Helper()
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(tb.Name()))
+	if len(name) > uniqueNameLength {
+		name = name[:uniqueNameLength]
+	}
+	return name + "-" + strings.ToLower(rand.Text()[:12])
+}
