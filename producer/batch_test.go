@@ -271,6 +271,21 @@ func TestBatchStopsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
+func TestBatchFinishesTheCallUnderWay(t *testing.T) {
+	t.Parallel()
+	srv := throttletest.Embedded(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	p := interceptedOn(t, srv, func(_ string, enqueue func() error) error {
+		cancel()
+		return enqueue()
+	})
+	summary, err := p.Batch(ctx, strings.NewReader(numbered(9)), producer.BatchConfig{Workers: 1})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "stopped at line 2 after 1 task had gone in")
+	assert.Equal(t, 1, summary.Enqueued)
+	assert.Equal(t, []string{`"#1#"`}, payloads(t, srv))
+}
+
 func TestBatchDoesNotWaitForABlockedRead(t *testing.T) {
 	t.Parallel()
 	srv := throttletest.Embedded(t)

@@ -31,7 +31,7 @@ func ParseEntry(data []byte) (Entry, error) {
 	if len(problems) > 0 {
 		return Entry{}, problems
 	}
-	entry := readEntry(fields, &problems)
+	entry := readEntry(fields, fieldNames(), &problems)
 	if err := problems.orNil(); err != nil {
 		return Entry{}, err
 	}
@@ -128,13 +128,15 @@ var readers = map[string]func(d *draft, value json.RawMessage) error{
 // shortForm are the fields that stand for an http:request's payload.
 var shortForm = []string{"method", "headers", "body"}
 
-func readEntry(fields []field, problems *FieldErrors) Entry {
+// readEntry reads the fields of an entry; known are the names to tell to whoever
+// misspelt one.
+func readEntry(fields []field, known []string, problems *FieldErrors) Entry {
 	d := draft{given: map[string]bool{}}
 	for _, f := range fields {
-		read, known := readers[f.name]
+		read, ok := readers[f.name]
 		switch {
-		case !known:
-			problems.add(f.name, "unknown; the fields are %s", strings.Join(fieldNames(), ", "))
+		case !ok:
+			problems.add(f.name, "unknown; the fields are %s", strings.Join(known, ", "))
 			continue
 		case d.given[f.name]:
 			problems.add(f.name, "given twice")
