@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
@@ -59,6 +60,7 @@ func findRedis(ctx context.Context, uri string) (string, func(), error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("-redis %q: %w", uri, err)
 	}
+	logging.Disable() // the error below says it once
 	client := opt.MakeRedisClient().(redis.UniversalClient)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
