@@ -1,0 +1,184 @@
+package worker_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/worker"
+)
+
+// stalled answers with a status and the beginning of a body that never ends.
+func stalled(t *testing.T, status int) *httptest.Server {
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "wait for it")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+}
+
+func TestHTTPTimeoutBoundsHeadersAndBody(t *testing.T) {
+	t.Parallel()
+	cfg := worker.HTTPConfig{Timeout: 100 * time.Millisecond}
+
+	t.Run("no answer is retried", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		err := call(t, cfg, httprequest.Payload{URL: server.URL})
+		require.EqualError(t, err, "GET "+server.URL+": no answer within 100ms")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
+	t.Run("2xx is done at its status", func(t *testing.T) {
+		t.Parallel()
+		require.NoError(t, call(t, cfg, httprequest.Payload{URL: stalled(t, 200).URL}))
+	})
+	t.Run("4xx quotes what came", func(t *testing.T) {
+		t.Parallel()
+		err := call(t, cfg, httprequest.Payload{URL: stalled(t, 403).URL})
+		require.ErrorIs(t, err, asynq.SkipRetry)
+		require.ErrorContains(t, err, "403 Forbidden: wait for it")
+	})
+	t.Run("429 is passed on at once", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		payload, err := httprequest.Payload{URL: stalled(t, 429).URL}.Encode()
+		require.NoError(t, err)
+		err = handler(t, worker.HTTPConfig{Timeout: time.Hour}).ProcessTask(ctx, asynq.NewTask(httprequest.TaskType, payload))
+		var limited *throttle.RateLimitedError
+		require.ErrorAs(t, err, &limited)
+		require.NoError(t, ctx.Err())
+	})
+}
+
+func TestHTTPEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	server := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	})
+	payload, err := httprequest.Payload{URL: server.URL}.Encode()
+	require.NoError(t, err)
+	err = handler(t, worker.HTTPConfig{}).ProcessTask(ctx, asynq.NewTask(httprequest.TaskType, payload))
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, asynq.SkipRetry)
+}
+
+func TestHTTPReadsNoMoreThanMaxBody(t *testing.T) {
+	t.Parallel()
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		block := make([]byte, 1<<16)
+		for { // until the other side hangs up
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	})
+	meter := &meteredTransport{next: &http.Transport{}}
+	t.Cleanup(meter.next.CloseIdleConnections)
+	require.NoError(t, call(t, worker.HTTPConfig{MaxBody: 100_000, Transport: meter}, httprequest.Payload{URL: server.URL}))
+	assert.EqualValues(t, 100_000, meter.read.Load())
+}
+
+// meteredTransport counts the bytes that are read of bodies.
+type meteredTransport struct {
+	next *http.Transport
+	read atomic.Int64
+}
+
+func (m *meteredTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := m.next.RoundTrip(req)
+	if err == nil {
+		resp.Body = meteredBody{resp.Body, &m.read}
+	}
+	return resp, err
+}
+
+type meteredBody struct {
+	io.ReadCloser
+	read *atomic.Int64
+}
+
+func (b meteredBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read.Add(int64(n))
+	return n, err
+}
+
+func TestHTTPKeepsConnections(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{200, 404, 429, 500} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			t.Parallel()
+			var connections atomic.Int64
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+				_, _ = w.Write(make([]byte, 100_000))
+			}))
+			server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateNew {
+					connections.Add(1)
+				}
+			}
+			server.Start()
+			t.Cleanup(server.Close)
+
+			h := handler(t, worker.HTTPConfig{})
+			payload, err := httprequest.Payload{URL: server.URL}.Encode()
+			require.NoError(t, err)
+			for range 10 {
+				_ = h.ProcessTask(t.Context(), asynq.NewTask(httprequest.TaskType, payload))
+			}
+			assert.EqualValues(t, 1, connections.Load())
+		})
+	}
+}
+
+// Not parallel, so that only its own goroutines come and go meanwhile.
+func TestHTTPLeavesNoGoroutine(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/upgrade":
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
+			_, _ = io.Copy(io.Discard, conn) // until the caller hangs up
+			_ = conn.Close()
+		case "/stall":
+			_, _ = io.WriteString(w, "wait for it")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		case "/loop":
+			http.Redirect(w, r, "/loop", http.StatusFound)
+		case "/limit":
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer server.Close()
+
+	for _, path := range []string{"/", "/upgrade", "/stall", "/loop", "/limit"} {
+		_ = call(t, worker.HTTPConfig{Transport: transport, Timeout: 100 * time.Millisecond}, httprequest.Payload{
+			URL:     server.URL + path,
+			Headers: map[string]string{"Connection": "Upgrade", "Upgrade": "chat"},
+		})
+	}
+}
