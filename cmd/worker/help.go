@@ -1,0 +1,70 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+const helpBefore = `worker runs the tasks of asynq queues at the pace their policies allow.
+
+Any number of workers share the limits of one Redis. A task whose turn has not
+come yet waits or is rescheduled; that costs it no retry.
+
+Usage:
+
+  worker -config FILE [-redis URI | -embedded] [flags]
+
+Flags, each with the environment variable that stands in for it:
+
+`
+
+const helpAfter = `
+Built-in task:
+
+  http:request makes the HTTP call in its payload. 2xx: done. 429, and 503 with
+  Retry-After: all workers leave the policy alone for that long, and the task is
+  run again. Other 4xx: archived with the reason. 5xx and network errors: retried.
+
+Examples:
+
+  Try it out, with nothing installed:
+    worker -config policies.yaml -embedded -listen :8080
+
+  Serve two queues, one six times as often, and call nothing but one API:
+    worker -config policies.yaml -redis redis://:password@redis:6379/0 \
+      -queues critical=6,default=1 -allow-hosts api.github.com
+
+  The same from the environment, as containers like it:
+    RAMPMETER_CONFIG=policies.yaml RAMPMETER_QUEUES=critical=6,default=1 worker
+
+A policies file:
+
+  policies:
+    github:
+      limits:
+        - {name: hourly, algorithm: token_bucket, rate: 5000/1h, burst: 100}
+  routes:
+    - {task: "http:request", policy: github}
+
+SIGTERM and SIGINT end the worker in good order; a second one ends it at once.
+Exit codes: 0 stopped in good order, 1 could not run, 2 wrong usage.
+`
+
+// printHelp writes what -h shows. The flags come from the flag set itself, so
+// that none is forgotten.
+func printHelp(w io.Writer) {
+	var b strings.Builder
+	b.WriteString(helpBefore)
+	new(options).flags().VisitAll(func(f *flag.Flag) {
+		name, usage := flag.UnquoteUsage(f)
+		b.WriteString("  -" + strings.TrimSpace(f.Name+" "+name))
+		if f.DefValue != "" && f.DefValue != "false" {
+			fmt.Fprintf(&b, " (default %s)", f.DefValue)
+		}
+		fmt.Fprintf(&b, "\n      %s\n      %s\n", strings.ReplaceAll(usage, "\n", "\n      "), envName(f.Name))
+	})
+	b.WriteString(helpAfter)
+	_, _ = io.WriteString(w, b.String())
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// queueWeights is a flag value: queues and their weights, as name=weight,...
+type queueWeights map[string]int
+
+func (q *queueWeights) String() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(*q)) {
+		parts = append(parts, fmt.Sprintf("%s=%d", name, (*q)[name]))
+	}
+	return strings.Join(parts, ",")
+}
+
+// Set replaces what was there before, so that the default does not linger.
+func (q *queueWeights) Set(text string) error {
+	weights := queueWeights{}
+	for part := range strings.SplitSeq(text, ",") {
+		name, weight, found := strings.Cut(strings.TrimSpace(part), "=")
+		if !found || name == "" {
+			return fmt.Errorf("%q is not NAME=WEIGHT, as in critical=6,default=1", part)
+		}
+		n, err := strconv.Atoi(weight)
+		if err != nil || n < 1 {
+			return fmt.Errorf("queue %q has the weight %q; it must be a whole number from 1", name, weight)
+		}
+		if _, twice := weights[name]; twice {
+			return fmt.Errorf("queue %q is named twice", name)
+		}
+		weights[name] = n
+	}
+	*q = weights
+	return nil
+}
+
+// hostList is a flag value: hosts separated by commas.
+type hostList []string
+
+func (l *hostList) String() string { return strings.Join(*l, ",") }
+
+// Set refuses a list of nothing: it would not allow none, but all.
+func (l *hostList) Set(text string) error {
+	hosts := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+	if len(hosts) == 0 {
+		return errors.New("it names no host")
+	}
+	*l = hosts
+	return nil
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/worker"
+)
+
+// work runs tasks until ctx ends. An error says why it could not, or why it
+// had to stop.
+func work(ctx context.Context, o options, log *zap.Logger) error {
+	policies, err := readPolicies(o.config)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(ctx, o.listen)
+	if err != nil {
+		return err
+	}
+	if listener != nil {
+		defer func() { _ = listener.Close() }() // whether it came to serve or not
+	}
+	conn, closeRedis, err := openRedis(o, log)
+	if err != nil {
+		return err
+	}
+	defer closeRedis()
+	probe, err := newProbe(conn)
+	if err != nil {
+		return err
+	}
+	defer probe.close()
+	if err := probe.ask(ctx, startProbeTimeout); err != nil {
+		return fmt.Errorf("%w\nStart it, name another with -redis URI, or try without one: -embedded", err)
+	}
+
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	server, err := newServer(o, conn, policies, metrics, log)
+	if err != nil {
+		return err
+	}
+
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	status := serveStatus(listener, probe, metrics, log, stop)
+	log.Info("working", zap.Stringer("queues", &o.queues), zap.Int("concurrency", o.concurrency),
+		zap.String("policies", o.config), zap.String("redis", probe.address))
+	err = server.Run(ctx)
+	log.Info("stopped")
+	return errors.Join(err, status.close())
+}
+
+// readPolicies reads the policies file; its error lists every mistake.
+func readPolicies(path string) (*throttle.Config, error) {
+	policies, err := throttle.ReadFile(path)
+	var mistakes *throttle.ConfigError
+	switch {
+	case errors.As(err, &mistakes):
+		return nil, fmt.Errorf("the policies file can not be used, mistakes in it: %d\n%w", len(mistakes.Problems), err)
+	case err != nil:
+		return nil, fmt.Errorf("%w\nName a readable one with -config FILE", err)
+	}
+	return policies, nil
+}
+
+// newServer makes the server of the built-in tasks.
+func newServer(o options, conn asynq.RedisConnOpt, policies *throttle.Config, metrics prometheus.Registerer, log *zap.Logger) (*worker.Server, error) {
+	if policies.PolicyFor(httprequest.TaskType) == nil {
+		log.Warn("no route of the policies file is for this task type, its tasks run without a limit",
+			zap.String("task", httprequest.TaskType))
+	}
+	handler, err := o.httpHandler()
+	if err != nil {
+		return nil, err
+	}
+	mux := asynq.NewServeMux()
+	mux.Handle(httprequest.TaskType, handler)
+	return worker.NewServer(worker.ServerConfig{
+		Redis:           conn,
+		Policies:        policies,
+		Handler:         mux,
+		Concurrency:     o.concurrency,
+		Queues:          o.queues,
+		ShutdownTimeout: o.shutdownTimeout,
+		Logger:          log,
+		Registerer:      metrics,
+		ErrorHandler:    failureLog{log},
+	})
+}
+
+// failureLog tells the log of tasks that failed, with the reason.
+type failureLog struct{ log *zap.Logger }
+
+func (l failureLog) HandleError(ctx context.Context, task *asynq.Task, err error) {
+	id, _ := asynq.GetTaskID(ctx)
+	retried, _ := asynq.GetRetryCount(ctx)
+	most, _ := asynq.GetMaxRetry(ctx)
+	fields := []zap.Field{zap.String("task", task.Type()), zap.String("id", id), zap.Error(err)}
+	if errors.Is(err, asynq.SkipRetry) || retried >= most {
+		l.log.Error("task archived", fields...)
+		return
+	}
+	l.log.Warn("task failed, will be retried", append(fields, zap.Int("retried", retried), zap.Int("of", most))...)
+}

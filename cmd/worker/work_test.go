@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// running is a worker inside the test.
+type running struct {
+	redis, status string // addresses
+	stop          context.CancelFunc
+	code          <-chan int
+	rest          func() []string
+}
+
+// start runs a worker until it serves. Without a redis it is an embedded one.
+func start(t *testing.T, redis string, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	args = append(args, "-config", policiesFile(t), "-listen", "127.0.0.1:0", "-shutdown-timeout", "1s")
+	if redis == "" {
+		args = append(args, "-embedded")
+	} else {
+		args = append(args, "-redis", "redis://"+redis)
+	}
+	go func() {
+		code <- run(ctx, args, env{}.get, io.Discard, in)
+		_ = in.Close()
+	}()
+	r := &running{redis: redis, stop: cancel, code: code}
+	lines := newLogLines(out)
+	if redis == "" {
+		uri, _ := lines.await(t, "embedded Redis started, its data ends with this process")["redis"].(string)
+		conn, err := parseRedis(uri)
+		require.NoError(t, err)
+		r.redis = conn.(asynq.RedisClientOpt).Addr
+	}
+	r.status, _ = lines.await(t, "serving /healthz and /metrics")["address"].(string)
+	r.rest = lines.drain()
+	return r
+}
+
+// end stops the worker and returns its exit code.
+func (r *running) end() int {
+	r.stop()
+	return <-r.code
+}
+
+func (r *running) enqueue(t *testing.T, p httprequest.Payload, opts ...asynq.Option) {
+	t.Helper()
+	payload, err := p.Encode()
+	require.NoError(t, err)
+	client := asynq.NewClient(asynq.RedisClientOpt{Addr: r.redis})
+	defer func() { require.NoError(t, client.Close()) }()
+	_, err = client.EnqueueContext(t.Context(), asynq.NewTask(httprequest.TaskType, payload), opts...)
+	require.NoError(t, err)
+}
+
+func TestWorkerFromStartToEnd(t *testing.T) {
+	t.Parallel()
+	called := make(chan *http.Request, 10)
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { called <- r }))
+	t.Cleanup(upstream.Close)
+	r := start(t, "")
+
+	status, body := get(t, "http://"+r.status+"/healthz")
+	assert.Equal(t, http.StatusOK, status)
+	assert.JSONEq(t, `{"status":"ok"}`, body)
+
+	t.Run("an http:request is made", func(t *testing.T) {
+		r.enqueue(t, httprequest.Payload{Method: "POST", URL: upstream.URL + "/generated"})
+		got := <-called
+		assert.Equal(t, "/generated", got.URL.Path)
+		assert.Regexp(t, `^[0-9a-f-]{36}$`, got.Header.Get("Idempotency-Key"), "the ID asynq gave the task")
+	})
+	t.Run("an ID chosen by hand is no idempotency key", func(t *testing.T) {
+		r.enqueue(t, httprequest.Payload{Method: "POST", URL: upstream.URL + "/named"}, asynq.TaskID("daily-report"))
+		assert.NotContains(t, (<-called).Header, "Idempotency-Key")
+	})
+
+	_, metrics := get(t, "http://"+r.status+"/metrics")
+	for _, want := range []string{`rampmeter_wait_seconds_count{policy="api"} 2`, "go_goroutines ", "process_open_fds "} {
+		assert.Contains(t, metrics, "\n"+want)
+	}
+	assert.Equal(t, exitOK, r.end())
+	for _, line := range r.rest() {
+		assert.True(t, json.Valid([]byte(line)), line)
+	}
+}
+
+func TestHealthFollowsRedis(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*testing.T, *throttletest.Server){
+		"gone": func(t *testing.T, redis *throttletest.Server) { require.NoError(t, redis.Close()) },
+		"silent": func(t *testing.T, redis *throttletest.Server) {
+			require.NoError(t, redis.Client().Do(t.Context(), "CLIENT", "PAUSE", "60000", "ALL").Err())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := throttletest.Redis(t)
+			r := start(t, redis.Addr())
+			status, _ := get(t, "http://"+r.status+"/healthz")
+			require.Equal(t, http.StatusOK, status)
+
+			lose(t, redis)
+			began := time.Now()
+			status, body := get(t, "http://"+r.status+"/healthz")
+			assert.Less(t, time.Since(began), 2*healthProbeTimeout)
+			assert.Equal(t, http.StatusServiceUnavailable, status)
+			var health struct{ Status, Reason string }
+			require.NoError(t, json.Unmarshal([]byte(body), &health))
+			assert.Equal(t, "unavailable", health.Status)
+			assert.Contains(t, health.Reason, "no answer from Redis at "+redis.Addr()+": ")
+
+			require.NoError(t, redis.Close())
+			assert.Equal(t, exitOK, r.end())
+			r.rest()
+		})
+	}
+}
