@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
@@ -99,13 +100,12 @@ func TestTermDuringWaitsLosesNothing(t *testing.T) {
 policies:
   api:
     limits:
-      - {name: calls, algorithm: token_bucket, rate: 1/1h, burst: 1}
+      - {name: calls, algorithm: token_bucket, rate: 10/s}
     max_wait: 1h
 routes:
   - {task: "http:request", policy: api}
 `)
-	// The one token goes to nobody here: all ten wait.
-	frozen(t, redis, "api")
+	freeze(t, redis, policies, "api", 10*time.Minute) // all ten wait for its end
 	worker := startWorker(t, "-config", policies, "-redis", redis.URI(), "-shutdown-timeout", "2s", "-log-level", "error")
 	require.Eventually(t, func() bool {
 		info, err := inspector.GetQueueInfo("default")
@@ -129,11 +129,14 @@ routes:
 	}
 }
 
-// frozen closes a policy, as another process that met a 429 would.
-func frozen(t *testing.T, redis *throttletest.Server, policy string) {
+// freeze closes a policy, as another process that met a 429 would.
+func freeze(t *testing.T, redis *throttletest.Server, policiesFile, policy string, d time.Duration) {
 	t.Helper()
-	until := time.Now().Add(10 * time.Minute).UnixMicro()
-	require.NoError(t, redis.Client().Set(t.Context(), "rm:{"+policy+"}/freeze", until, time.Hour).Err())
+	config, err := throttle.ReadFile(policiesFile)
+	require.NoError(t, err)
+	limiter, err := throttle.New(redis.Client(), config)
+	require.NoError(t, err)
+	require.NoError(t, limiter.Freeze(t.Context(), policy, d))
 }
 
 func enqueueCall(t *testing.T, client *asynq.Client, url string, options ...asynq.Option) {
