@@ -2,19 +2,19 @@
 -- without anybody else's slot becoming one too many.
 --
 -- KEYS  as fragments/policy.lua says, for one request
--- ARGV  as fragments/policy.lua says, then at_us, the slot, and for each limit:
---       cost, receipt_1, receipt_2 (see reserve)
+-- ARGV  as fragments/policy.lua says, then at_us (the slot), who, and for each
+--       limit: cost, receipt_1, receipt_2 (see reserve)
 -- Reply the number of limits that got their tokens back
 -- A blind retry is safe where receipts are instants of their own; the caller
 -- cancels a reservation once.
 -- Needs Redis 6.2.
 
-local slot = next_number()
+local slot, who = next_number(), next_text()
 local given_back = 0
 for i, limit in ipairs(limits) do
   local cost, receipt_1, receipt_2 = next_number(), next_number(), next_number()
   local state = state_of(1, i)
-  if limit.algorithm.give_back(state, limit, cost, slot, now, receipt_1, receipt_2) then
+  if limit.algorithm.give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who) then
     state.changed = true
     given_back = given_back + 1
   end

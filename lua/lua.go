@@ -17,12 +17,17 @@ var files embed.FS
 // The operations. All are atomic, do bounded work, and are loaded into a server
 // on first use and again after a SCRIPT FLUSH.
 var (
-	Reserve = operation("reserve", "clock", "token_bucket", "fixed_window", "policy")
-	Peek    = operation("peek", "clock", "token_bucket", "fixed_window", "policy")
-	Cancel  = operation("cancel", "clock", "token_bucket", "fixed_window", "policy")
+	Reserve = operation("reserve", policy...)
+	Peek    = operation("peek", policy...)
+	Cancel  = operation("cancel", policy...)
+	Adjust  = operation("adjust", policy...)
 	Park    = operation("park", "clock")
 	Freeze  = operation("freeze", "clock")
 )
+
+// policy is what every operation on a policy shares: the algorithms, a file each,
+// and what binds them together.
+var policy = []string{"clock", "algorithms", "token_bucket", "fixed_window", "policy"}
 
 // operation joins the fragments and the operation's own file into one script.
 func operation(name string, fragments ...string) *redis.Script {

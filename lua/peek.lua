@@ -1,15 +1,17 @@
 -- peek: what reserve would answer one request that can not wait. Writes nothing.
 --
 -- KEYS  as fragments/policy.lua says, for one request
--- ARGV  as fragments/policy.lua says, then the cost for each limit
+-- ARGV  as fragments/policy.lua says, then who (the task, for limits that remember
+--       it) and the cost for each limit
 -- Reply now_us, at_us, held_by, then for each limit: remaining, reset_after_us
 --       (see reserve)
 -- A blind retry is safe.
 -- Needs Redis 6.2.
 
+local who = next_text()
 local costs = next_costs()
 local opens = math.max(now, frozen_until)
-local at, held_by = first_instant(1, costs, opens, 'earliest')
+local at, held_by = first_instant(1, costs, opens, 'earliest', who)
 if held_by == 0 and opens > now then
   held_by = -1
 end

@@ -4,6 +4,7 @@
 -- KEYS  as fragments/policy.lua says
 -- ARGV  as fragments/policy.lua says, then for each request:
 --         wait_us     how far ahead its slot may lie
+--         who         the task, for limits that remember it
 --         cost        for each limit
 -- Reply now_us, then for each request:
 --         at_us       the slot, or the first instant at which it would pass
@@ -18,10 +19,10 @@
 local reply = { now }
 
 for request = 1, request_count do
-  local wait_us = next_number()
+  local wait_us, who = next_number(), next_text()
   local costs = next_costs()
   local opens = math.max(now, frozen_until)
-  local at, held_by = first_instant(request, costs, opens, 'earliest')
+  local at, held_by = first_instant(request, costs, opens, 'earliest', who)
   if held_by == 0 and opens > now then
     held_by = -1
   end
@@ -29,7 +30,7 @@ for request = 1, request_count do
   -- What is ahead of now gets its own instant, within reach.
   local slot = at
   if at > now and at - now <= wait_us then
-    slot = first_instant(request, costs, at, 'spread')
+    slot = first_instant(request, costs, at, 'spread', who)
   end
   local reach = now + wait_us
   for i, limit in ipairs(limits) do
@@ -44,7 +45,7 @@ for request = 1, request_count do
     receipts[2 * i - 1], receipts[2 * i] = 0, 0
     if granted then
       local state = state_of(request, i)
-      receipts[2 * i - 1], receipts[2 * i] = limit.algorithm.take(state, limit, costs[i], slot)
+      receipts[2 * i - 1], receipts[2 * i] = limit.algorithm.take(state, limit, costs[i], slot, now, who)
       state.changed = true
       local ends = limit.algorithm.use_by(state, limit, slot)
       if ends and (use_by == 0 or ends < use_by) then

