@@ -19,8 +19,8 @@ const (
 type BatchConfig struct {
 	// Workers is how many tasks are enqueued at once, each over a connection of
 	// its own; DefaultWorkers when zero. Tasks go in in the order of their lines,
-	// except that neighbours among so many may overtake each other; with one
-	// worker the order is exact.
+	// except that neighbours among so many may overtake each other, unless they
+	// have the same ID; with one worker the order is exact.
 	Workers int
 	// MaxLine is the longest line in bytes; DefaultMaxLine when zero. A longer
 	// line is a bad line.
@@ -117,7 +117,8 @@ func (e *StrictError) Unwrap() error { return e.First }
 // StoppedError says that a batch ended before its input did: Redis failed, the
 // input could not be read, or the context ended.
 type StoppedError struct {
-	// Line is where to go on: every line before it is dealt with.
+	// Line is where to go on: every line before it is dealt with. Its own task may
+	// have gone in, too, if Redis failed after taking it; an id makes that safe.
 	Line int
 	// Ahead are the later lines whose tasks went in all the same, because several
 	// lines are under way at once. Going on at Line enqueues them again, unless

@@ -28,6 +28,7 @@ type batchRun struct {
 
 	items    chan item
 	outcomes chan outcome
+	underway flights
 
 	// The collector's own.
 	summary Summary
@@ -96,6 +97,8 @@ func (b *batchRun) feed(running context.Context, from source) {
 			}
 			continue
 		}
+		// Of two lines with one ID the first is to win, and so must not be overtaken.
+		b.underway.begin(&next.entry)
 		select {
 		case b.items <- next:
 		case <-running.Done():
@@ -121,9 +124,7 @@ func (b *batchRun) startWorkers(running context.Context) <-chan struct{} {
 					if !more {
 						return
 					}
-					if running.Err() == nil {
-						b.outcomes <- outcome{item: next, err: b.enqueue(running, &next.entry)}
-					}
+					b.handle(running, next)
 				case <-running.Done():
 					return
 				}
@@ -136,6 +137,16 @@ func (b *batchRun) startWorkers(running context.Context) <-chan struct{} {
 		close(finished)
 	}()
 	return finished
+}
+
+func (b *batchRun) handle(running context.Context, next item) {
+	if running.Err() != nil {
+		b.underway.end(&next.entry) // the feeder may wait for it
+		return
+	}
+	err := b.enqueue(running, &next.entry)
+	b.underway.end(&next.entry)
+	b.outcomes <- outcome{item: next, err: err}
 }
 
 // enqueue goes on when running ends: giving up half-way would leave open

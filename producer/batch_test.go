@@ -93,6 +93,27 @@ func TestBatchOfOneWorkerKeepsTheOrder(t *testing.T) {
 	}
 }
 
+// Of lines with the same ID the first goes in, however many are under way.
+func TestBatchTakesTheFirstOfAnID(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		var input strings.Builder
+		for id := range 50 {
+			for copies := range 4 {
+				fmt.Fprintf(&input, `{"type":"t","id":"%d","payload":%d}`+"\n", id, copies)
+			}
+		}
+		var there []string
+		summary, err := producerOn(t, srv).Batch(t.Context(), strings.NewReader(input.String()),
+			producer.BatchConfig{Report: problems(&there)})
+		require.NoError(t, err)
+		assert.Equal(t, producer.Summary{Enqueued: 50, AlreadyThere: 150}, summary)
+		for _, payload := range payloads(t, srv) {
+			require.Equal(t, "0", payload)
+		}
+	})
+}
+
 func TestBatchReportsLinesByNumber(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {

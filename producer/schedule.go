@@ -106,6 +106,20 @@ func (e *ScheduleEntry) problems() FieldErrors {
 	return problems
 }
 
+// Next returns the first tick after an instant, in UTC. Its error is that of a
+// bad Cron or Timezone.
+func (e *ScheduleEntry) Next(after time.Time) (time.Time, error) {
+	location, err := e.location()
+	if err != nil {
+		return time.Time{}, err
+	}
+	schedule, err := newTicks(e.Cron, location)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return schedule.Next(after.UTC()), nil
+}
+
 func (e *ScheduleEntry) location() (*time.Location, error) {
 	return time.LoadLocation(e.Timezone) // "" is UTC
 }

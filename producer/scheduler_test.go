@@ -2,8 +2,11 @@ package producer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,19 +135,54 @@ func TestEachTickIsEnqueuedOnceThoughItsTaskIsDone(t *testing.T) {
 
 func TestSchedulerGoesOnAfterRedisWasGone(t *testing.T) {
 	t.Parallel()
-	srv := throttletest.Embedded(t)
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1})
-	t.Cleanup(func() { _ = rdb.Close() })
-	_, messages := schedulersOn(t, rdb, 1)
-	await(t, messages, "enqueued", 1)
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		var link cable
+		options := srv.Options()
+		options.Dialer = link.dial
+		rdb := redis.NewClient(options)
+		t.Cleanup(func() { _ = rdb.Close() })
+		_, messages := schedulersOn(t, rdb, 1)
+		await(t, messages, "enqueued", 1)
+		link.cut()
+		await(t, messages, "tick lost, the next one is not affected", 2)
+		link.mend()
+		await(t, messages, "enqueued", 2)
+	})
+}
 
-	require.NoError(t, srv.Close())
-	await(t, messages, "tick lost, the next one is not affected", 2)
+// cable is a connection to Redis that a test can cut.
+type cable struct {
+	mu    sync.Mutex
+	isCut bool
+	conns []net.Conn
+}
 
-	back, err := throttletest.StartEmbedded(throttletest.EmbeddedConfig{Addr: srv.Addr()})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = back.Close() })
-	await(t, messages, "enqueued", 2)
+func (c *cable) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isCut {
+		return nil, errors.New("cable cut")
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err == nil {
+		c.conns = append(c.conns, conn)
+	}
+	return conn, err
+}
+
+func (c *cable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = true
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+}
+
+func (c *cable) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = false
 }
 
 func TestNewSchedulerRefusesABadSchedule(t *testing.T) {

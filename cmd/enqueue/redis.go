@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// helloTimeout is how long Redis may take to answer at the start.
+const helloTimeout = 4 * time.Second
+
+// server is the Redis that the options name.
+type server struct {
+	uri     string
+	conn    asynq.RedisConnOpt
+	address string
+}
+
+func (s *server) flags(fs *flag.FlagSet) {
+	fs.StringVar(&s.uri, "redis", "redis://127.0.0.1:6379", "`URI` of the Redis with tasks and limits: redis://, rediss://,\nredis-socket:// or redis-sentinel://")
+}
+
+// check reads the URI. Its errors never show a password.
+func (s *server) check() error {
+	conn, err := asynq.ParseRedisURI(s.uri)
+	if err != nil {
+		if quoted, ok := errors.AsType[*url.Error](err); ok {
+			err = quoted.Err
+		}
+		return fmt.Errorf("-redis: %w; write it like redis://:password@host:6379/0", err)
+	}
+	switch c := conn.(type) {
+	case asynq.RedisFailoverClientOpt:
+		s.conn, s.address = c, fmt.Sprintf("%s (master %q)", strings.Join(c.SentinelAddrs, ","), c.MasterName)
+	case asynq.RedisClientOpt:
+		if c.Network == "unix" {
+			s.conn, s.address = c, c.Addr
+			return nil
+		}
+		// asynq reads neither a user's name nor a missing port from the URI.
+		u, err := url.Parse(s.uri)
+		if err != nil || u.Hostname() == "" {
+			return errors.New("-redis: the URI names no host; write it like redis://:password@host:6379/0")
+		}
+		c.Username = u.User.Username()
+		if u.Port() == "" {
+			c.Addr = strings.TrimSuffix(u.Host, ":") + ":6379"
+		}
+		s.conn, s.address = c, c.Addr
+	default:
+		return fmt.Errorf("-redis: unsupported kind of connection %T", conn)
+	}
+	return nil
+}
+
+// connect returns a client of a Redis that has just answered. The caller closes
+// it.
+func (s *server) connect(ctx context.Context) (redis.UniversalClient, error) {
+	rdb, ok := s.conn.MakeRedisClient().(redis.UniversalClient)
+	if !ok {
+		return nil, fmt.Errorf("unsupported kind of Redis connection %T", s.conn)
+	}
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		_ = rdb.Close()
+		return nil, s.explain(err)
+	}
+	return rdb, nil
+}
+
+// explain says what to do about a Redis that can not be used.
+func (s *server) explain(err error) error {
+	if _, answered := errors.AsType[redis.Error](err); answered {
+		for _, word := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH"} {
+			if strings.HasPrefix(err.Error(), word) {
+				return fmt.Errorf("Redis at %s does not let us in: %w\nPut the password into the URI: -redis redis://:password@host:6379", s.address, err)
+			}
+		}
+		return fmt.Errorf("Redis at %s answers: %w", s.address, err)
+	}
+	return fmt.Errorf("cannot reach Redis at %s: %w\nStart it, or name another one with -redis URI or RAMPMETER_REDIS", s.address, err)
+}

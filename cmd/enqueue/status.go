@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+const (
+	statusAbout = `
+enqueue status shows the queues with their tasks, how many of them are deferred
+because a limit holds them back, and when the soonest of these comes back. With
+-config it shows what is left of each limit, too. It changes nothing.`
+
+	statusExamples = `
+  enqueue status -redis redis://:password@redis:6379/0
+
+  What is left of the quota of installation 42:
+    enqueue status -config policies.yaml -attr installation=42
+
+  For a program:
+    enqueue status -json -config policies.yaml | jq '.limits[] | select(.remaining == 0)'
+`
+)
+
+// status is enqueue status.
+type status struct {
+	server
+
+	policies policies
+	attrs    pairs
+	asJSON   bool
+	scan     int
+}
+
+func (s *status) flags(fs *flag.FlagSet) {
+	s.server.flags(fs)
+	s.policies.flags(fs, "to show what is left of its limits")
+	s.attrs = pairs{separator: "="}
+	fs.Var(&s.attrs, "attr", "show limits for this task attribute, `NAME=VALUE`; may be repeated\n(in the environment: one a line)")
+	fs.BoolVar(&s.asJSON, "json", false, "write one JSON object instead of tables")
+	fs.IntVar(&s.scan, "scan", 10_000, "look for deferred ones among the first `N` tasks of each queue and state")
+}
+
+func (s *status) check(positional []string) error {
+	problems := []error{s.server.check()}
+	if len(positional) > 0 {
+		problems = append(problems, fmt.Errorf("unexpected argument %q; all arguments are flags", positional[0]))
+	}
+	if s.scan < 1 {
+		problems = append(problems, fmt.Errorf("-scan is %d; it must be at least 1", s.scan))
+	}
+	return errors.Join(problems...)
+}
+
+// report is what status shows. Its JSON names are read by programs.
+type report struct {
+	Redis  string        `json:"redis"`
+	Time   time.Time     `json:"time"`
+	Queues []queueReport `json:"queues"`
+	Limits []limitReport `json:"limits,omitempty"`
+}
+
+func (s *status) run(ctx context.Context, st streams) error {
+	config, err := s.policies.read()
+	if err != nil {
+		return err
+	}
+	rdb, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close() //nolint:errcheck // all is said and done by then
+
+	r := report{Redis: s.address, Time: time.Now().UTC()}
+	if r.Queues, err = readQueues(ctx, asynq.NewInspectorFromRedisClient(rdb), s.scan); err != nil {
+		return fmt.Errorf("reading the queues: %w", err)
+	}
+	if config != nil {
+		if r.Limits, err = readLimits(ctx, rdb, config, s.attrs.values); err != nil {
+			return fmt.Errorf("reading the limits: %w", err)
+		}
+	}
+	if s.asJSON {
+		enc := json.NewEncoder(st.out)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		return enc.Encode(r)
+	}
+	return r.print(st.out)
+}
