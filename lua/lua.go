@@ -6,7 +6,6 @@ package lua
 
 import (
 	"embed"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,29 +13,40 @@ import (
 //go:embed *.lua fragments/*.lua
 var files embed.FS
 
-// The operations. All are atomic, do bounded work, and are loaded into a server
-// on first use and again after a SCRIPT FLUSH.
-var (
-	Reserve = operation("reserve", policy...)
-	Peek    = operation("peek", policy...)
-	Cancel  = operation("cancel", policy...)
-	Adjust  = operation("adjust", policy...)
-	Park    = operation("park", "clock")
-	Freeze  = operation("freeze", "clock")
-)
+// Scripts are the operations. All are atomic, do bounded work, and are loaded into
+// a server on first use and again after a SCRIPT FLUSH.
+type Scripts struct {
+	Reserve, Peek, Cancel, Adjust, Park, Freeze *redis.Script
+}
 
-// policy is what every operation on a policy shares: the algorithms, a file each,
-// and what binds them together.
-var policy = []string{"clock", "algorithms", "token_bucket", "fixed_window", "policy"}
+// New returns the operations.
+func New() Scripts { return WithClock(read("fragments/clock.lua")) }
 
-// operation joins the fragments and the operation's own file into one script.
-func operation(name string, fragments ...string) *redis.Script {
-	var source strings.Builder
-	for _, fragment := range fragments {
-		source.WriteString(read("fragments/" + fragment + ".lua"))
+// WithClock returns the operations with another source of time than Redis's own
+// TIME, for tests that have to say what time it is on a real server: Lua text that
+// defines now_us, int and ttl_ms as fragments/clock.lua does.
+func WithClock(clock string) Scripts {
+	onPolicy := clock
+	for _, fragment := range policy {
+		onPolicy += read("fragments/" + fragment + ".lua")
 	}
-	source.WriteString(read(name + ".lua"))
-	return redis.NewScript(source.String())
+	return Scripts{
+		Reserve: redis.NewScript(onPolicy + read("reserve.lua")),
+		Peek:    redis.NewScript(onPolicy + read("peek.lua")),
+		Cancel:  redis.NewScript(onPolicy + read("cancel.lua")),
+		Adjust:  redis.NewScript(onPolicy + read("adjust.lua")),
+		Park:    redis.NewScript(clock + read("park.lua")),
+		Freeze:  redis.NewScript(clock + read("freeze.lua")),
+	}
+}
+
+// policy is what the operations on a policy share: the algorithms, a file each, and
+// what binds them together.
+var policy = []string{
+	"algorithms",
+	"token_bucket",
+	"fixed_window",
+	"policy",
 }
 
 func read(path string) string {

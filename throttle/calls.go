@@ -11,9 +11,13 @@ import (
 	"github.com/rampmeter/rampmeter/lua"
 )
 
+// scripts are what every Limiter runs.
+var scripts = lua.New()
+
 // policyCalls makes the script calls for one policy.
 type policyCalls struct {
 	redis     redis.UniversalClient
+	scripts   lua.Scripts
 	policy    *Policy
 	freezeKey string
 	// head is the first part of every call's arguments: the limits.
@@ -24,7 +28,7 @@ type policyCalls struct {
 }
 
 func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
-	c := &policyCalls{redis: client, policy: policy, freezeKey: freezeKey(policy.Name)}
+	c := &policyCalls{redis: client, scripts: scripts, policy: policy, freezeKey: freezeKey(policy.Name)}
 	c.head = []any{len(policy.Limits)}
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
@@ -86,7 +90,7 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	sent := time.Now()
-	reply, err := lua.Reserve.Run(ctx, c.redis, keys, args...).Int64Slice()
+	reply, err := c.scripts.Reserve.Run(ctx, c.redis, keys, args...).Int64Slice()
 	received := time.Now()
 	each := 4 + 4*len(c.policy.Limits)
 	if err == nil && len(reply) != 1+each*len(passengers) {
@@ -135,7 +139,7 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 	for _, cost := range claim.costs {
 		args = append(args, cost)
 	}
-	reply, err := lua.Peek.Run(ctx, c.redis, keys, args...).Int64Slice()
+	reply, err := c.scripts.Peek.Run(ctx, c.redis, keys, args...).Int64Slice()
 	if err == nil && len(reply) != 3+2*len(c.policy.Limits) {
 		err = errors.New("an unexpected reply")
 	}
@@ -161,7 +165,7 @@ func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
 	for i, cost := range r.claim.costs {
 		args = append(args, cost, r.receipts[2*i], r.receipts[2*i+1])
 	}
-	return wrapCall("cancel", c.policy.Name, lua.Cancel.Run(ctx, c.redis, keys, args...).Err())
+	return wrapCall("cancel", c.policy.Name, c.scripts.Cancel.Run(ctx, c.redis, keys, args...).Err())
 }
 
 // adjust takes the difference between what r's task cost and what was taken.
@@ -171,7 +175,7 @@ func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64) 
 	for i := range more {
 		args = append(args, more[i], r.receipts[2*i], r.receipts[2*i+1])
 	}
-	return wrapCall("adjust", c.policy.Name, lua.Adjust.Run(ctx, c.redis, keys, args...).Err())
+	return wrapCall("adjust", c.policy.Name, c.scripts.Adjust.Run(ctx, c.redis, keys, args...).Err())
 }
 
 func (c *policyCalls) park(ctx context.Context, r *Reservation) (time.Duration, error) {
@@ -184,7 +188,7 @@ func (c *policyCalls) park(ctx context.Context, r *Reservation) (time.Duration, 
 	}
 	limit := &c.policy.Limits[held]
 	key := parkKey(c.policy.Name, limit.Name, r.claim.keys[held])
-	reply, err := lua.Park.Run(ctx, c.redis, []string{key},
+	reply, err := c.scripts.Park.Run(ctx, c.redis, []string{key},
 		r.At.UnixMicro(), limit.step(r.claim.costs[held]).Microseconds()).Int64Slice()
 	if err == nil && len(reply) != 2 {
 		err = errors.New("an unexpected reply")

@@ -90,6 +90,9 @@ func keyName(key string) string {
 // step is how long a limit takes to make up for a cost, rounded up to the
 // microsecond.
 func (l *Limit) step(cost int64) time.Duration {
+	if l.Algorithm == Concurrency {
+		return 0 // slots come back when tasks end, not with time
+	}
 	period, count := l.Rate.Period.Microseconds(), l.Rate.Count
 	us := cost*(period/count) + (cost*(period%count)+count-1)/count
 	return time.Duration(us) * time.Microsecond

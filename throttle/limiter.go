@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/rampmeter/rampmeter/lua"
 )
 
 // callTimeout bounds a script call that no caller's context bounds: a shared
@@ -86,7 +84,7 @@ func (l *Limiter) Freeze(ctx context.Context, policy string, d time.Duration) er
 	if !ok {
 		return unknownPolicy(policy)
 	}
-	err := lua.Freeze.Run(ctx, l.redis, []string{calls.freezeKey}, d.Microseconds()).Err()
+	err := calls.scripts.Freeze.Run(ctx, l.redis, []string{calls.freezeKey}, d.Microseconds()).Err()
 	return wrapCall("freeze", policy, err)
 }
 

@@ -57,6 +57,16 @@ const (
 	TokenBucket Algorithm = "token_bucket"
 	// FixedWindow allows Rate.Count in each window of Rate.Period.
 	FixedWindow Algorithm = "fixed_window"
+	// SlidingLog allows Rate.Count in every interval of Rate.Period, exactly, and
+	// remembers each start: memory grows with the count.
+	SlidingLog Algorithm = "sliding_log"
+	// SlidingWindow allows Rate.Count in every interval of Rate.Period, counted in
+	// buckets of Precision: memory is bounded by their number, and up to one bucket
+	// more of the past counts than has to.
+	SlidingWindow Algorithm = "sliding_window"
+	// Concurrency allows Slots tasks at once. A slot is a lease: renewed while the
+	// task runs, ended with it, and reclaimed a Lease after its process died.
+	Concurrency Algorithm = "concurrency"
 )
 
 // Anchor says where the windows of a FixedWindow limit begin.
@@ -71,6 +81,27 @@ const (
 	AnchorFirst Anchor = "first"
 )
 
+// Refill says how a TokenBucket gets its tokens.
+type Refill string
+
+// The ways to refill a token bucket.
+const (
+	// RefillSmooth gives one token every Rate.Period/Rate.Count. The default.
+	RefillSmooth Refill = "smooth"
+	// RefillInterval gives Rate.Count tokens at once, every Rate.Period since the
+	// bucket was last full.
+	RefillInterval Refill = "interval"
+)
+
+// Defaults of the algorithms that have one.
+const (
+	// DefaultLease is how long a slot outlives the last sign of life of its task.
+	DefaultLease = 30 * time.Second
+	// defaultBuckets is how many buckets a sliding window has when Precision does
+	// not say.
+	defaultBuckets = 20
+)
+
 // Limit is one algorithm with its numbers.
 type Limit struct {
 	// Name is unique in its policy and appears in decisions, messages and metrics.
@@ -82,6 +113,15 @@ type Limit struct {
 	Burst int64
 	// Anchor is for FixedWindow. Empty means AnchorClock.
 	Anchor Anchor
+	// Refill is for TokenBucket. Empty means RefillSmooth.
+	Refill Refill
+	// Precision is the length of a SlidingWindow's buckets; it divides Rate.Period.
+	// Zero means a twentieth of the period.
+	Precision time.Duration
+	// Slots is how many tasks a Concurrency limit allows at once.
+	Slots int64
+	// Lease is for Concurrency. Zero means DefaultLease.
+	Lease time.Duration
 	// Per names the task attribute each of whose values has a count of its own.
 	// Empty means one count for all.
 	Per string
@@ -91,28 +131,62 @@ type Limit struct {
 }
 
 // Capacity is the most a single request may cost: the burst of a token bucket,
-// the count of a window.
+// the count of a window, the slots of a concurrency limit.
 func (l *Limit) Capacity() int64 {
-	if l.Algorithm == TokenBucket && l.Burst > 0 {
+	switch {
+	case l.Algorithm == Concurrency:
+		return l.Slots
+	case l.Algorithm == TokenBucket && l.Burst > 0:
 		return l.Burst
 	}
 	return l.Rate.Count
 }
 
-// script returns the limit as the scripts read it: algorithm, count, period,
+// script returns the limit as the scripts read it: algorithm, count, period_us,
 // capacity, option, extra.
 func (l *Limit) script() []any {
-	option := "-"
-	if l.Anchor == AnchorFirst {
-		option = string(AnchorFirst)
+	algorithm, count, period := string(l.Algorithm), l.Rate.Count, l.Rate.Period
+	option, extra := "-", int64(0)
+	switch l.Algorithm {
+	case TokenBucket:
+		if l.Refill == RefillInterval {
+			algorithm = "interval_bucket"
+		}
+	case FixedWindow:
+		if l.Anchor == AnchorFirst {
+			option = string(AnchorFirst)
+		}
+	case SlidingWindow:
+		extra = l.precision().Microseconds()
+	case Concurrency:
+		count, period = l.Slots, l.lease()
+	case SlidingLog:
 	}
-	return []any{string(l.Algorithm), l.Rate.Count, l.Rate.Period.Microseconds(), l.Capacity(), option, 0}
+	return []any{algorithm, count, period.Microseconds(), l.Capacity(), option, extra}
+}
+
+func (l *Limit) precision() time.Duration {
+	if l.Precision > 0 {
+		return l.Precision
+	}
+	return max(time.Microsecond, (l.Rate.Period / defaultBuckets).Truncate(time.Microsecond))
+}
+
+func (l *Limit) lease() time.Duration {
+	if l.Lease > 0 {
+		return l.Lease
+	}
+	return DefaultLease
 }
 
 // String says the limit in a line, as in `hourly: 5000/1h0m0s per installation`.
 func (l *Limit) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", l.Name, l.Rate)
+	if l.Algorithm == Concurrency {
+		fmt.Fprintf(&b, "%s: %d at once", l.Name, l.Slots)
+	} else {
+		fmt.Fprintf(&b, "%s: %s", l.Name, l.Rate)
+	}
 	if l.Algorithm == TokenBucket && l.Burst > 0 && l.Burst != l.Rate.Count {
 		fmt.Fprintf(&b, " burst %d", l.Burst)
 	}
