@@ -46,7 +46,7 @@ func ReadSchedule(path string) (*Schedule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schedule file: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxScheduleSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("schedule file: %w", err)

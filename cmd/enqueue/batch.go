@@ -88,12 +88,12 @@ func (b *batchFile) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	defer input.Close() //nolint:errcheck // it is only read
+	defer input.Close()
 	rdb, err := b.connect(ctx)
 	if err != nil {
 		return err
 	}
-	defer rdb.Close() //nolint:errcheck // all is said and done by then
+	defer rdb.Close()
 
 	bar := newBar(s.err, "bytes", size, true)
 	defer bar.close()

@@ -91,7 +91,7 @@ func (h *httpCall) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	defer rdb.Close() //nolint:errcheck // all is said and done by then
+	defer rdb.Close()
 
 	bar := newBar(s.err, "tasks", int64(h.count), false)
 	defer bar.close()

@@ -81,10 +81,10 @@ func (s *server) explain(err error) error {
 	if _, answered := errors.AsType[redis.Error](err); answered {
 		for _, word := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH"} {
 			if strings.HasPrefix(err.Error(), word) {
-				return fmt.Errorf("Redis at %s does not let us in: %w\nPut the password into the URI: -redis redis://:password@host:6379", s.address, err)
+				return fmt.Errorf("the Redis at %s does not let us in: %w\nPut the password into the URI: -redis redis://:password@host:6379", s.address, err)
 			}
 		}
-		return fmt.Errorf("Redis at %s answers: %w", s.address, err)
+		return fmt.Errorf("the Redis at %s answers: %w", s.address, err)
 	}
 	return fmt.Errorf("cannot reach Redis at %s: %w\nStart it, or name another one with -redis URI or RAMPMETER_REDIS", s.address, err)
 }

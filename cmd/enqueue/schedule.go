@@ -77,7 +77,7 @@ func (c *scheduleFile) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	defer rdb.Close() //nolint:errcheck // all is said and done by then
+	defer rdb.Close()
 	scheduler, err := producer.NewScheduler(rdb, schedule, newLogger(s.err))
 	if err != nil {
 		return err

@@ -75,7 +75,7 @@ func (s *status) run(ctx context.Context, st streams) error {
 	if err != nil {
 		return err
 	}
-	defer rdb.Close() //nolint:errcheck // all is said and done by then
+	defer rdb.Close()
 
 	r := report{Redis: s.address, Time: time.Now().UTC()}
 	if r.Queues, err = readQueues(ctx, asynq.NewInspectorFromRedisClient(rdb), s.scan); err != nil {
