@@ -48,6 +48,14 @@ func newClaim(policy *Policy, request Request) (*claim, error) {
 	return c, nil
 }
 
+// impossible returns the decision on a claim that can never pass.
+func (c *claim) impossible() (Decision, bool) {
+	if c.never == nil {
+		return Decision{}, false
+	}
+	return Decision{Outcome: Never, Policy: c.never.Policy, HeldBy: c.never.Limit}, true
+}
+
 func shorten(text string) string {
 	const most = 40
 	if len(text) > most {

@@ -50,8 +50,7 @@ func (l *Limiter) Reserve(ctx context.Context, request Request) (*Reservation, e
 	if err != nil {
 		return nil, err
 	}
-	if claim.never != nil {
-		decision := Decision{Outcome: Never, Policy: request.Policy, HeldBy: claim.never.Limit}
+	if decision, impossible := claim.impossible(); impossible {
 		return &Reservation{Decision: decision, limiter: l, claim: claim}, nil
 	}
 	return l.policies[request.Policy].reserve(ctx, l, claim)
@@ -64,8 +63,8 @@ func (l *Limiter) Peek(ctx context.Context, request Request) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	if claim.never != nil {
-		return Decision{Outcome: Never, Policy: request.Policy, HeldBy: claim.never.Limit}, nil
+	if decision, impossible := claim.impossible(); impossible {
+		return decision, nil
 	}
 	return l.policies[request.Policy].peek(ctx, claim)
 }

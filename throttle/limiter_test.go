@@ -184,11 +184,10 @@ func TestTokenBucketVectors(t *testing.T) {
 func TestTokenBucketIsExact(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, bucket("b", 3, time.Second, 1))
-	now := time.Duration(0)
 	for i := range 1000 {
 		r := b.reserve(time.Hour)
 		require.Equal(t, throttle.Granted, r.Outcome)
-		now = r.At.Sub(noon)
+		now := r.At.Sub(noon)
 		exact := time.Duration(i) * time.Second / 3
 		require.GreaterOrEqual(t, now, exact.Truncate(time.Microsecond))
 		require.LessOrEqual(t, now, exact+time.Duration(i+1)*time.Microsecond)

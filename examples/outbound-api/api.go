@@ -24,12 +24,12 @@ type api struct {
 }
 
 // listenAPI serves an API on address until its stop is called.
-func listenAPI(address string) (*api, error) {
+func listenAPI(ctx context.Context, address string) (*api, error) {
 	upstream, err := throttletest.NewUpstream(throttletest.UpstreamConfig{Quota: &quota, Keep: 100_000})
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("starting the API: %w", err)
 	}
@@ -51,7 +51,7 @@ func listenAPI(address string) (*api, error) {
 
 // serveAPI runs nothing but the API, until ctx ends.
 func serveAPI(ctx context.Context, address string, stderr io.Writer) error {
-	api, err := listenAPI(address)
+	api, err := listenAPI(ctx, address)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func demonstrate(ctx context.Context, o *options, stderr io.Writer) (*seen, erro
 		return nil, err
 	}
 	defer stopRedis()
-	api, err := listenAPI("127.0.0.1:0")
+	api, err := listenAPI(ctx, "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}

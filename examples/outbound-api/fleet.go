@@ -14,7 +14,10 @@ import (
 )
 
 // fleet is the worker processes.
-type fleet []*member
+type fleet struct {
+	members []*member
+	end     context.CancelFunc
+}
 
 type member struct {
 	command *exec.Cmd
@@ -24,50 +27,48 @@ type member struct {
 // killAfter is how long a worker process may take to end.
 const killAfter = 12 * time.Second
 
-// startFleet starts this program n times over as a worker. It is up to the caller
-// to stop the fleet.
-func startFleet(n int, redisURI string, naive bool, stderr io.Writer) (fleet, error) {
+// startFleet starts this program n times over as a worker. The caller stops it.
+func startFleet(n int, redisURI string, naive bool, stderr io.Writer) (*fleet, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	var workers fleet
+	// Not the run's context: workers end in their own time when the run does.
+	ctx, end := context.WithCancel(context.Background())
+	f := &fleet{end: end}
 	for range n {
-		m := &member{command: exec.Command(self, "-worker", "-redis", redisURI, fmt.Sprintf("-naive=%t", naive))}
-		m.command.Stdout, m.command.Stderr = &m.stdout, stderr
+		command := exec.CommandContext(ctx, self, "-worker", "-redis", redisURI, fmt.Sprintf("-naive=%t", naive))
+		command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
+		command.WaitDelay = killAfter
 		// The terminal's Ctrl-C is for this process; it stops its workers itself.
-		m.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if err := m.command.Start(); err != nil {
-			_, _ = workers.stop()
+		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		m := &member{command: command}
+		command.Stdout, command.Stderr = &m.stdout, stderr
+		if err := command.Start(); err != nil {
+			_, _ = f.stop()
 			return nil, fmt.Errorf("starting a worker: %w", err)
 		}
-		workers = append(workers, m)
+		f.members = append(f.members, m)
 	}
-	return workers, nil
+	return f, nil
 }
 
 // stop asks every worker to end, waits for them, and returns the sum of their
 // tallies.
-func (f fleet) stop() (tally, error) {
-	for _, m := range f {
-		_ = m.command.Process.Signal(syscall.SIGTERM)
-	}
+func (f *fleet) stop() (tally, error) {
+	f.end()
 	var sum tally
 	var failed []error
-	for _, m := range f {
-		ctx, cancel := context.WithTimeout(context.Background(), killAfter)
-		kill := context.AfterFunc(ctx, func() { _ = m.command.Process.Kill() })
+	for _, m := range f.members {
 		err := m.command.Wait()
-		kill()
-		cancel()
-		var told tally
-		if err == nil {
+		if err == nil || errors.Is(err, context.Canceled) { // we asked it to
+			var told tally
 			err = json.Unmarshal(m.stdout.Bytes(), &told)
+			sum.Attempts += told.Attempts
 		}
 		if err != nil {
 			failed = append(failed, fmt.Errorf("worker process %d: %w", m.command.Process.Pid, err))
 		}
-		sum.Attempts += told.Attempts
 	}
 	return sum, errors.Join(failed...)
 }
