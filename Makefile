@@ -5,7 +5,7 @@ SHELL := /bin/bash
 GOLANGCI_LINT_VERSION := v2.15.0
 GOLANGCI_LINT := .tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
 
-.PHONY: help build test lint fuzz example redis-server
+.PHONY: help build test lint fuzz example bench redis-server
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +30,9 @@ fuzz: ## Fuzz every parser for FUZZ_TIME (default 10s) each
 
 example: ## Watch three workers share a quota
 	go run ./examples/outbound-api
+
+bench: redis-server ## Measure decisions against peers; BENCH_ARGS=-quick for a glance
+	cd bench && go run . $(BENCH_ARGS)
 
 # A real Redis is looked for on the PATH, then asked of the package manager.
 redis-server:

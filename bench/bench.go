@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// bench is one run: cells of so many callers on so many keys, in each of which
+// the contenders take turns.
+type bench struct {
+	redis      *redis.Options
+	contenders []contender
+	options    *options
+	progress   *progress
+}
+
+// run measures until all is measured or ctx ends. It empties the database before
+// every cell and at the end. With an error comes the report of what was measured
+// until then.
+func (b *bench) run(ctx context.Context) (_ *report, err error) {
+	admin := redis.NewClient(b.redis)
+	defer admin.Close()
+	defer func() {
+		err = errors.Join(err, admin.FlushDB(context.WithoutCancel(ctx)).Err())
+		b.progress.done()
+	}()
+
+	report := &report{
+		Rounds: b.options.rounds,
+		Slice:  b.options.slice.String(),
+		Pool:   b.options.pool,
+		Redis:  version(ctx, admin),
+	}
+	b.progress.total = len(b.contenders) * (1 + len(b.options.keys)*len(b.options.callers))
+	for _, keys := range b.options.keys {
+		for _, callers := range b.options.callers {
+			cell, err := b.cell(ctx, admin, callers, keys)
+			if err != nil {
+				return report, fmt.Errorf("%d callers on %d keys: %w", callers, keys, err)
+			}
+			report.Cells = append(report.Cells, cell...)
+		}
+	}
+	for _, c := range b.contenders {
+		b.progress.step("bytes per key, %s", c.name)
+		m, err := b.weigh(ctx, admin, c)
+		if err != nil {
+			return report, fmt.Errorf("bytes per key of %s: %w", c.name, err)
+		}
+		report.Memory = append(report.Memory, m)
+	}
+	return report, nil
+}
+
+// cell lets every contender have its turn in each round.
+func (b *bench) cell(ctx context.Context, admin *redis.Client, callers, keys int) ([]result, error) {
+	if err := admin.FlushDB(ctx).Err(); err != nil {
+		return nil, err
+	}
+	names := keyNames(keys)
+	deciders := make([]decide, len(b.contenders))
+	for i, c := range b.contenders {
+		client := b.client()
+		defer client.Close()
+		var err error
+		if deciders[i], err = c.open(client, generous, names); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		// Connections are made and scripts are loaded before it counts.
+		if _, err := measure(ctx, admin, deciders[i], callers, keys, b.warmUp()); err != nil {
+			return nil, err
+		}
+	}
+	turns := make([][]*slice, len(b.contenders))
+	for round := range b.options.rounds {
+		for i, c := range b.contenders {
+			b.progress.show("%d callers on %d keys, round %d of %d: %s", callers, keys, round+1, b.options.rounds, c.name)
+			turn, err := measure(ctx, admin, deciders[i], callers, keys, b.options.slice)
+			if err != nil {
+				return nil, err
+			}
+			turns[i] = append(turns[i], turn)
+		}
+	}
+	b.progress.finished += len(b.contenders)
+
+	results := make([]result, len(b.contenders))
+	for i, c := range b.contenders {
+		results[i] = summarize(c.name, callers, keys, turns[i])
+		results[i].AgainstBare = ratio(turns[i], b.turnsOf(bareName, turns))
+		results[i].AgainstRedisRate = ratio(turns[i], b.turnsOf(redisRateName, turns))
+	}
+	return results, nil
+}
+
+// turnsOf finds the turns of the contender with that name.
+func (b *bench) turnsOf(name string, turns [][]*slice) []*slice {
+	for i, c := range b.contenders {
+		if c.name == name {
+			return turns[i]
+		}
+	}
+	return nil
+}
+
+// client is a contender's own, the same for each.
+func (b *bench) client() *redis.Client {
+	options := *b.redis
+	options.PoolSize = b.options.pool
+	return redis.NewClient(&options)
+}
+
+func (b *bench) warmUp() time.Duration { return min(b.options.slice/5, 100*time.Millisecond) }
+
+// version is that of the server, or empty when it does not tell.
+func version(ctx context.Context, admin *redis.Client) string {
+	info, err := admin.InfoMap(ctx, "server").Result()
+	if err != nil {
+		return ""
+	}
+	return info["Server"]["redis_version"]
+}

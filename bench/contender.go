@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// contender is one way to decide, under the name it has in the tables.
+type contender struct {
+	name string
+	// open prepares it for one limit on each of the keys, through a client of its
+	// own. What can be made ready before a call is made ready here.
+	open func(client *redis.Client, limit limit, keys []string) (decide, error)
+}
+
+// decide asks for one token of the limit of keys[i]. A denial is errDenied.
+type decide func(ctx context.Context, i int) error
+
+// errDenied fails a measurement: it is about requests that are granted.
+var errDenied = errors.New("denied")
+
+// limit is the one limit that all contenders enforce.
+type limit struct {
+	count  int
+	period time.Duration
+}
+
+// The limits of the measurements.
+var (
+	// generous is above what any contender can spend in its turns, yet refills more
+	// slowly than it is spent, so that there is always a debt to reckon with.
+	generous = limit{count: 10_000_000, period: 1000 * time.Second}
+	// slow leaves a key behind for long enough to be looked at.
+	slow = limit{count: 1000, period: 24 * time.Hour}
+	// narrow is used up in a moment.
+	narrow = limit{count: 1000, period: 500 * time.Millisecond}
+)
+
+// references are the contenders that ratios are against.
+var references = []string{bareName, redisRateName}
+
+func allContenders() []contender { return append(peers(), ours()...) }
+
+// admit parts the contenders that work here from those that do not, such as
+// algorithms that this version of Rampmeter does not know. Those come with the
+// reason.
+func admit(all []contender) (admitted []contender, leftOut []string) {
+	for _, c := range all {
+		if _, err := c.open(nil, generous, nil); err != nil {
+			leftOut = append(leftOut, fmt.Sprintf("%s: %v", c.name, err))
+			continue
+		}
+		admitted = append(admitted, c)
+	}
+	return admitted, leftOut
+}
+
+// keyNames are n keys of equal length.
+func keyNames(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = strconv.Itoa(1_000_000 + i)
+	}
+	return keys
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type options struct {
+	redis      string
+	rounds     int
+	slice      time.Duration
+	callers    numbers
+	keys       numbers
+	only       string
+	pool       int
+	quick      bool
+	json       bool
+	cpuProfile string
+
+	pattern *regexp.Regexp
+}
+
+// What -quick changes, unless it is said otherwise.
+const (
+	quickRounds = 5
+	quickSlice  = 40 * time.Millisecond
+)
+
+func newFlags(o *options) *flag.FlagSet {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	o.callers, o.keys = numbers{1, 10, 100, 500}, numbers{1, 100_000}
+	flags.StringVar(&o.redis, "redis", "", "measure on the Redis at this `URI`, whose database must be empty, instead of starting one")
+	flags.IntVar(&o.rounds, "rounds", 9, "how often each contender has its turn; the median counts")
+	flags.DurationVar(&o.slice, "slice", 300*time.Millisecond, "how long a turn is")
+	flags.Var(&o.callers, "callers", "how many callers at once: a `list`")
+	flags.Var(&o.keys, "keys", "over how many keys: a `list`")
+	flags.StringVar(&o.only, "only", "", "measure only contenders whose name matches this `regexp`; "+
+		"the two that ratios are against always take part")
+	flags.IntVar(&o.pool, "pool", 10*runtime.GOMAXPROCS(0), "connections of each contender's client")
+	flags.BoolVar(&o.quick, "quick", false, fmt.Sprintf("be done in under 40 seconds: -rounds %d -slice %s", quickRounds, quickSlice))
+	flags.BoolVar(&o.json, "json", false, "print JSON instead of tables")
+	flags.StringVar(&o.cpuProfile, "cpuprofile", "", "write a pprof CPU profile of this process to this `file`")
+	return flags
+}
+
+func parseOptions(args []string, getenv func(string) string) (*options, error) {
+	o := &options{}
+	flags := newFlags(o)
+	given := map[string]bool{}
+	var errs []error
+	flags.VisitAll(func(f *flag.Flag) {
+		name := variable(f.Name)
+		if text := getenv(name); text != "" {
+			given[f.Name] = true
+			if err := flags.Set(f.Name, text); err != nil {
+				errs = append(errs, fmt.Errorf("%s=%q: %w", name, text, err))
+			}
+		}
+	})
+	if err := cmp.Or(errors.Join(errs...), flags.Parse(args)); err != nil {
+		return nil, err
+	}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("there is nothing to do with %q", flags.Arg(0))
+	}
+	if o.quick && !given["rounds"] {
+		o.rounds = quickRounds
+	}
+	if o.quick && !given["slice"] {
+		o.slice = quickSlice
+	}
+	return o, o.check()
+}
+
+func (o *options) check() (err error) {
+	switch {
+	case o.rounds < 1:
+		return fmt.Errorf("-rounds is %d, but must be at least 1", o.rounds)
+	case o.slice < time.Millisecond:
+		return fmt.Errorf("-slice is %s, but must be at least 1ms", o.slice)
+	case o.pool < 1:
+		return fmt.Errorf("-pool is %d, but must be at least 1", o.pool)
+	}
+	if o.pattern, err = regexp.Compile(o.only); err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	return nil
+}
+
+// contenders are those that were asked for, and the references.
+func (o *options) contenders() []contender {
+	return slices.DeleteFunc(allContenders(), func(c contender) bool {
+		return !slices.Contains(references, c.name) && !o.pattern.MatchString(c.name)
+	})
+}
+
+// variable is the environment variable that stands for a flag.
+func variable(name string) string {
+	return "RAMPMETER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+func printHelp(w io.Writer) {
+	fmt.Fprint(w, `bench measures what a decision costs, side by side with well-known peers.
+
+  go run .                              everything, in some minutes
+  go run . -quick                       everything, in under 40 seconds
+  go run . -only token -callers 1,100   two levels of the token buckets
+  go run . -json > bench.json           for a program to read
+
+Each flag can also be given as an environment variable, such as RAMPMETER_ROUNDS
+for -rounds; the flag wins.
+
+`)
+	flags := newFlags(&options{})
+	flags.SetOutput(w)
+	flags.PrintDefaults()
+}
+
+// numbers is a flag's list of whole numbers above zero, as in 1,10,100.
+type numbers []int
+
+func (n *numbers) String() string {
+	words := make([]string, len(*n))
+	for i, number := range *n {
+		words[i] = strconv.Itoa(number)
+	}
+	return strings.Join(words, ",")
+}
+
+// Set reads the list, and changes nothing when it can not.
+func (n *numbers) Set(text string) error {
+	var list numbers
+	for word := range strings.SplitSeq(text, ",") {
+		number, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || number < 1 || number > 1_000_000 {
+			return fmt.Errorf("%q is not a whole number from 1 to 1000000", word)
+		}
+		list = append(list, number)
+	}
+	*n = list
+	return nil
+}
