@@ -45,6 +45,7 @@ func WithClock(clock string) Scripts {
 var policy = []string{
 	"algorithms",
 	"token_bucket",
+	"interval_bucket",
 	"fixed_window",
 	"policy",
 }

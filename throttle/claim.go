@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -25,19 +26,16 @@ func newClaim(policy *Policy, request Request) (*claim, error) {
 	}
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
-		bad := func(attribute, problem string) error {
-			return &AttributeError{Policy: policy.Name, Limit: limit.Name, Attribute: attribute, Problem: problem}
-		}
 		if limit.Per != "" {
 			if c.keys[i] = request.Attributes[limit.Per]; c.keys[i] == "" {
-				return nil, bad(limit.Per, "is missing")
+				return nil, unfit(policy, limit, limit.Per, "is missing")
 			}
 		}
 		c.costs[i] = 1
 		if text, ok := request.Attributes[limit.Cost]; ok && limit.Cost != "" {
 			cost, err := strconv.ParseInt(text, 10, 64)
 			if err != nil || cost < 1 {
-				return nil, bad(limit.Cost, fmt.Sprintf("is %q, not a whole number above 0", shorten(text)))
+				return nil, unfit(policy, limit, limit.Cost, fmt.Sprintf("is %q, not a whole number above 0", shorten(text)))
 			}
 			c.costs[i] = cost
 		}
@@ -46,6 +44,34 @@ func newClaim(policy *Policy, request Request) (*claim, error) {
 		}
 	}
 	return c, nil
+}
+
+// mostAdjusted bounds an actual cost, which no limit does, to what the scripts
+// count exactly.
+const mostAdjusted = MaxBurst
+
+// adjusted returns the costs with the values of attributes in place of what was
+// estimated.
+func (c *claim) adjusted(policy *Policy, attributes map[string]string) ([]int64, error) {
+	costs := slices.Clone(c.costs)
+	for i := range policy.Limits {
+		limit := &policy.Limits[i]
+		text, ok := attributes[limit.Cost]
+		if !ok || limit.Cost == "" {
+			continue
+		}
+		cost, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || cost < 0 || cost > mostAdjusted {
+			return nil, unfit(policy, limit, limit.Cost,
+				fmt.Sprintf("is %q, not a whole number from 0 to %d", shorten(text), mostAdjusted))
+		}
+		costs[i] = cost
+	}
+	return costs, nil
+}
+
+func unfit(policy *Policy, limit *Limit, attribute, problem string) error {
+	return &AttributeError{Policy: policy.Name, Limit: limit.Name, Attribute: attribute, Problem: problem}
 }
 
 // impossible returns the decision on a claim that can never pass.

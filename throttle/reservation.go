@@ -102,6 +102,42 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.limiter.policies[r.Policy].cancel(ctx, r)
 }
 
+// Adjust corrects what the reservation took to what its task really cost, once
+// that is known: attributes hold the actual values of the limits' Cost attributes,
+// as in {"tokens": "1234"}, which may be 0 or above what the limit holds. Limits
+// whose attribute is not among them stay as they are. Adjusting again counts from
+// the adjusted cost.
+//
+// What is more is taken at once, and those who come next wait for it. What is less
+// is given back, except for what the limit's refill has made up for by then. The
+// error is an [*AttributeError] when a value is no cost. It goes on when ctx ends,
+// for a few seconds at most.
+func (r *Reservation) Adjust(ctx context.Context, attributes map[string]string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cancelled || r.Outcome != Granted {
+		return nil
+	}
+	calls := r.limiter.policies[r.Policy]
+	costs, err := r.claim.adjusted(calls.policy, attributes)
+	if err != nil {
+		return err
+	}
+	more := make([]int64, len(costs))
+	for i := range costs {
+		more[i] = costs[i] - r.claim.costs[i]
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	if err := calls.adjust(ctx, r, more); err != nil {
+		return err
+	}
+	adjusted := *r.claim
+	adjusted.costs = costs
+	r.claim = &adjusted
+	return nil
+}
+
 func (r *Reservation) sleep(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

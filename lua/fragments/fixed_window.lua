@@ -29,7 +29,7 @@ end
 -- lie in.
 local function rescale(state, limit, was_period_us, was_count)
   local start, taken = state.start, state.taken
-  state.start, state.taken = nil, {}
+  state.start, state.taken, state.changed = nil, {}, true
   for i = 1, math.min(#taken, MAX_AHEAD) do
     if taken[i] > 0 then
       local at = start + (i - 1) * was_period_us

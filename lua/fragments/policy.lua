@@ -12,7 +12,10 @@
 -- An algorithm is a table of functions. `limit` is a limit of the head; a
 -- `state` is what load made of the key for this call; times are in us:
 --   load(raw, limit, now, key)   the state of a key; raw is its value if it is a
---                                string, false if it is missing or no string
+--                                string, false if it is missing or no string. A
+--                                state written with other numbers is converted, and
+--                                marked `changed`: the conversion must be kept even
+--                                if nothing is taken, or time would not tell on it.
 --   earliest(state, limit, cost, from, now, who)
 --                                the first instant, not before `from`, at which
 --                                a request of that cost passes

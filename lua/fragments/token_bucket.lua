@@ -39,11 +39,11 @@ end
 -- them.
 local function rescale(state, limit, now, was_full_us)
   local debt_us = state.tat + math.min(state.part, 1) - now
-  state.part, state.free = 0, {}
+  state.part, state.free, state.changed = 0, {}, true
   if debt_us > was_full_us then
     state.tat = now + debt_us - was_full_us + full_us(limit)
   elseif debt_us > 0 then
-    state.tat = now + math.ceil(debt_us / was_full_us * full_us(limit))
+    state.tat = now + math.ceil(debt_us * full_us(limit) / was_full_us)
   end
 end
 

@@ -1,0 +1,139 @@
+-- interval_bucket: token_bucket with `refill: interval`. A bucket of `capacity`
+-- gets `count` tokens at once every `period_us`. The first period begins when a
+-- full bucket gives its first token, so an idle bucket costs nothing.
+--
+-- Kept as what is taken: refills make it less, never less than nothing. What is
+-- taken for slots ahead is counted at once, and may exceed the capacity by what
+-- the refills until then bring.
+--
+-- State: "<start_us>:<taken>:<period_us>:<capacity>", where start_us is the latest
+--        refill (or the first take), and the numbers are those it was counted by.
+local interval_bucket = {}
+algorithms.interval_bucket = interval_bucket
+
+-- Applies the refills until now.
+local function refill(state, period_us, count, now)
+  local refills = math.max(0, math.floor((now - state.start) / period_us))
+  state.taken = state.taken - refills * count
+  state.start = state.start + refills * period_us
+  if state.taken <= 0 then
+    state.start, state.taken = nil, 0
+  end
+end
+
+-- Other numbers than those the state was written with: the bucket keeps the share
+-- that was used, and the share of the period that has passed.
+local function rescale_interval(state, limit, now, was_period_us, was_capacity)
+  if not state.start then
+    return
+  end
+  state.changed = true
+  local ahead = math.max(0, state.taken - was_capacity)
+  state.taken = ahead + math.ceil((state.taken - ahead) * limit.capacity / was_capacity)
+  state.start = now - math.floor(math.max(0, now - state.start) * limit.period_us / was_period_us)
+end
+
+function interval_bucket.load(raw, limit, now)
+  local state = { taken = 0 }
+  if raw then
+    local start, taken, period_us, capacity = string.match(raw, '^(%d+):(%d+):(%d+):(%d+)$')
+    state.start, state.taken = tonumber(start), tonumber(taken)
+    period_us, capacity = tonumber(period_us), tonumber(capacity)
+    if period_us ~= limit.period_us or capacity ~= limit.capacity then
+      -- The old periods end where the new ones begin; refills that the old ones
+      -- brought until now are lost to nobody but the one who changes numbers.
+      rescale_interval(state, limit, now, period_us, capacity)
+    end
+    if state.start then
+      refill(state, limit.period_us, limit.count, now)
+    end
+  end
+  return state
+end
+
+-- When the bucket is full again.
+local function full_at(state, limit)
+  return state.start + math.ceil(state.taken / limit.count) * limit.period_us
+end
+
+-- How many refills it takes until `cost` tokens are there.
+local function refills_for(state, limit, cost)
+  return math.max(0, math.ceil((state.taken + cost - limit.capacity) / limit.count))
+end
+
+function interval_bucket.earliest(state, limit, cost, from)
+  local refills = refills_for(state, limit, cost)
+  if refills == 0 then
+    return from
+  end
+  return math.max(from, state.start + refills * limit.period_us)
+end
+
+-- The tokens of a refill ahead are handed out over its period, in order.
+function interval_bucket.spread(state, limit, cost, from, now)
+  local refills = refills_for(state, limit, cost)
+  if refills == 0 then
+    return from
+  end
+  local left = refills * limit.count - (state.taken + cost - limit.capacity)
+  local before = math.max(0, limit.count - left - cost)
+  local at = state.start + refills * limit.period_us
+  return math.max(from, at + math.floor(before * limit.period_us / limit.count))
+end
+
+function interval_bucket.take(state, limit, cost, at)
+  if not state.start or full_at(state, limit) <= at then
+    -- Full by then: its periods begin anew.
+    state.start, state.taken = at, 0
+  end
+  state.taken = state.taken + cost
+  return state.start, state.taken
+end
+
+-- How many tokens of a take can be taken back: those that no refill has brought
+-- back since.
+local function takeable_back(limit, now, start, taken)
+  return taken - math.max(0, math.floor((now - start) / limit.period_us)) * limit.count
+end
+
+local function take_back(state, limit, tokens, now, start, taken)
+  tokens = math.min(tokens, takeable_back(limit, now, start, taken), state.taken)
+  if not state.start or tokens <= 0 then
+    return false
+  end
+  state.taken = state.taken - tokens
+  return true
+end
+
+function interval_bucket.give_back(state, limit, cost, _, now, start, taken)
+  return take_back(state, limit, cost, now, start, taken)
+end
+
+function interval_bucket.adjust(state, limit, more, _, now, start, taken)
+  if more < 0 then
+    return take_back(state, limit, -more, now, start, taken)
+  end
+  state.start = state.start or now
+  state.taken = state.taken + more
+  return true
+end
+
+-- A start may be late by a little without a count being wrong; see Go's Lateness.
+function interval_bucket.use_by()
+  return nil
+end
+
+function interval_bucket.status(state, limit, now)
+  if not state.start then
+    return limit.capacity, 0
+  end
+  return math.max(0, limit.capacity - state.taken), full_at(state, limit) - now
+end
+
+function interval_bucket.store(state, limit, now)
+  if not state.start or state.taken == 0 then
+    return '', 0
+  end
+  return table.concat({ int(state.start), int(state.taken), int(limit.period_us), int(limit.capacity) }, ':'),
+    ttl_ms(full_at(state, limit) - now)
+end

@@ -1,0 +1,229 @@
+package throttle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// modelOps is how many random operations each algorithm's script is compared with
+// its oracle on. RAMPMETER_MODEL_OPS sets another number, such as ten million.
+func modelOps(t testing.TB) int {
+	t.Helper()
+	text := os.Getenv("RAMPMETER_MODEL_OPS")
+	if text == "" {
+		return 20_000
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, "RAMPMETER_MODEL_OPS")
+	return n
+}
+
+// episodeOps is the length of one random story; each begins on an empty server.
+const episodeOps = 400
+
+// duel tells the same random story to a script and to its oracle.
+type duel struct {
+	t       testing.TB
+	client  *redis.Client
+	random  *rand.Rand
+	limit   Limit
+	limiter *Limiter
+	oracle  oracle
+	now     int64
+	granted []*Reservation
+	ended   map[int]bool // granted reservations that were cancelled
+	story   []string
+}
+
+const (
+	duelClock = "clock"
+	duelEpoch = 1_800_000_000_000_000 // microseconds; a whole minute
+)
+
+// compareWithOracle tells random stories until enough operations were compared.
+// numbers makes the limit of a story, and other numbers for the same limit later.
+func compareWithOracle(t *testing.T, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
+	t.Helper()
+	client := throttletest.Redis(t).Client()
+	seeds := (modelOps(t) + episodeOps - 1) / episodeOps
+	for seed := range uint64(seeds) {
+		tellStory(t, client, seed, numbers, newOracle)
+	}
+}
+
+func tellStory(t testing.TB, client *redis.Client, seed uint64, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 42))
+	d := &duel{t: t, client: client, random: random, now: duelEpoch, ended: map[int]bool{}}
+	d.limit = numbers(random)
+	d.oracle = newOracle(d.limit)
+	d.flush()
+	d.remake()
+	for range episodeOps {
+		d.step(numbers)
+	}
+}
+
+func (d *duel) step(numbers func(*rand.Rand) Limit) {
+	switch n := d.random.IntN(100); {
+	case n < 55:
+		d.reserve()
+	case n < 63:
+		d.cancel()
+	case n < 70:
+		d.adjust()
+	case n < 94:
+		d.tick()
+	case n < 97:
+		d.change(numbers(d.random))
+	case n < 98:
+		d.tell("flush")
+		d.flush()
+		d.oracle.flush()
+		d.granted, d.ended = nil, map[int]bool{}
+	}
+	d.compareStatus()
+}
+
+func (d *duel) tell(format string, args ...any) {
+	d.story = append(d.story, fmt.Sprintf("%8d "+format, append([]any{d.now - duelEpoch}, args...)...))
+}
+
+func (d *duel) fail(format string, args ...any) {
+	d.t.Helper()
+	const last = 25
+	story := d.story[max(0, len(d.story)-last):]
+	for _, line := range story {
+		d.t.Log(line)
+	}
+	state, _ := d.client.Get(d.t.Context(), "rm:{duel}:limit").Result()
+	d.t.Logf("state %q", state)
+	d.t.Fatalf(format, args...)
+}
+
+func (d *duel) request(cost, wait int64) Request {
+	return Request{
+		Policy: "duel", TaskID: "task", MaxWait: time.Duration(wait) * time.Microsecond,
+		Attributes: map[string]string{"cost": strconv.FormatInt(cost, 10)},
+	}
+}
+
+func (d *duel) reserve() {
+	d.t.Helper()
+	cost := 1 + d.random.Int64N(d.limit.Capacity())
+	if d.random.IntN(2) == 0 {
+		cost = 1
+	}
+	wait := int64(0)
+	if d.random.IntN(2) == 0 {
+		wait = d.random.Int64N(4 * d.limit.Rate.Period.Microseconds())
+	}
+	granted, at := d.oracle.reserve(d.now, wait, cost, "task")
+	r, err := d.limiter.Reserve(d.t.Context(), d.request(cost, wait))
+	require.NoError(d.t, err)
+	d.tell("reserve cost %d wait %d -> %v %d", cost, wait, r.Outcome, r.At.UnixMicro()-duelEpoch)
+	if (r.Outcome == Granted) != granted || r.At.UnixMicro() != at {
+		d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-duelEpoch)
+	}
+	if granted {
+		d.granted = append(d.granted, r)
+	}
+}
+
+// pick chooses a granted reservation that was not cancelled, mostly a late one.
+func (d *duel) pick() (int, bool) {
+	if len(d.granted) == 0 {
+		return 0, false
+	}
+	n := len(d.granted) - 1 - d.random.IntN(min(8, len(d.granted)))
+	return n, !d.ended[n]
+}
+
+func (d *duel) cancel() {
+	n, ok := d.pick()
+	if !ok {
+		return
+	}
+	d.ended[n] = true
+	d.tell("cancel %d, of slot %d", n, d.granted[n].At.UnixMicro()-duelEpoch)
+	d.oracle.cancel(d.now, n)
+	r := d.granted[n]
+	r.limiter = d.limiter // its own may have older numbers
+	require.NoError(d.t, r.Cancel(d.t.Context()))
+}
+
+func (d *duel) adjust() {
+	n, ok := d.pick()
+	if !ok {
+		return
+	}
+	r := d.granted[n]
+	r.limiter = d.limiter
+	actual := d.random.Int64N(2 * d.limit.Capacity())
+	more := actual - r.claim.costs[0]
+	d.tell("adjust %d by %d", n, more)
+	d.oracle.adjust(d.now, n, more)
+	require.NoError(d.t, r.Adjust(d.t.Context(), map[string]string{"cost": strconv.FormatInt(actual, 10)}))
+}
+
+func (d *duel) tick() {
+	period := d.limit.Rate.Period.Microseconds()
+	switch d.random.IntN(8) {
+	case 0:
+		d.now += d.random.Int64N(5 * period)
+	case 1:
+		d.now -= d.random.Int64N(period)
+	case 2:
+		d.now++
+	default:
+		d.now += d.random.Int64N(period/2 + 1)
+	}
+	d.tell("is the time")
+	d.setClock()
+}
+
+func (d *duel) change(to Limit) {
+	d.tell("change to %s", to.String())
+	d.limit = to
+	d.oracle.change(d.now, to)
+	d.remake()
+}
+
+func (d *duel) compareStatus() {
+	d.t.Helper()
+	remaining, reset := d.oracle.status(d.now)
+	got, err := d.limiter.Peek(d.t.Context(), d.request(1, 0))
+	require.NoError(d.t, err)
+	status := got.Limits[0]
+	if status.Remaining != remaining || status.ResetAfter.Microseconds() != reset {
+		d.fail("%s: remaining %d, reset after %d; the oracle says %d, %d",
+			d.limit.String(), status.Remaining, status.ResetAfter.Microseconds(), remaining, reset)
+	}
+}
+
+func (d *duel) flush() {
+	require.NoError(d.t, d.client.FlushDB(d.t.Context()).Err())
+	d.setClock()
+}
+
+func (d *duel) setClock() {
+	require.NoError(d.t, d.client.Set(d.t.Context(), duelClock, d.now, 0).Err())
+}
+
+// remake makes a Limiter for the numbers of now.
+func (d *duel) remake() {
+	d.limit.Name, d.limit.Cost = "limit", "cost"
+	limiter, err := New(d.client, &Config{Policies: []Policy{{Name: "duel", Limits: []Limit{d.limit}}}})
+	require.NoError(d.t, err)
+	RunByClockKey(limiter, duelClock)
+	d.limiter = limiter
+}

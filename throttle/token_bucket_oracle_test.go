@@ -1,0 +1,200 @@
+package throttle
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// bucketOracle is a token bucket by its definition: each reservation moves the
+// instant at which the bucket is full by what its tokens are worth. Instants are in
+// parts, of which count make a microsecond, so that a token is exactly
+// period parts; counted from duelEpoch, they stay far below 2^63.
+type bucketOracle struct {
+	count, period, capacity int64
+	next                    *bucketOracle // other numbers, not met yet
+	full                    int64 // parts
+	free                    []bucketSlot
+	granted                 []bucketSlot
+}
+
+// bucketSlot is a reservation: its start in microseconds, its tokens, and when
+// the bucket was full again after it, in parts.
+type bucketSlot struct{ at, cost, full int64 }
+
+func newBucketOracle(l Limit) oracle {
+	return &bucketOracle{
+		count: l.Rate.Count, period: l.Rate.Period.Microseconds(), capacity: l.Capacity(), full: alwaysFull,
+	}
+}
+
+func (o *bucketOracle) parts(us int64) int64 { return (us - duelEpoch) * o.count }
+func (o *bucketOracle) us(parts int64) int64 { return ceilDiv(parts, o.count) + duelEpoch }
+
+func ceilDiv(a, b int64) int64 {
+	q := a / b
+	if a%b > 0 {
+		q++
+	}
+	return q
+}
+
+func floorDiv(a, b int64) int64 { return -ceilDiv(-a, b) }
+
+func (o *bucketOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
+	o.meet(now)
+	at := max(now, o.us(o.full-(o.capacity-cost)*o.period))
+	var from *bucketSlot
+	for i := range o.free {
+		if slot := &o.free[i]; slot.at >= now && slot.at < at && slot.cost >= cost {
+			at, from = slot.at, slot
+		}
+	}
+	if at-now > wait {
+		return false, at
+	}
+	o.settle(now)
+	if from = o.freeAt(at, cost); from != nil {
+		from.cost -= cost
+		o.granted = append(o.granted, bucketSlot{at, cost, from.full})
+		o.free = slices.DeleteFunc(o.free, func(s bucketSlot) bool { return s.cost == 0 })
+		return true, at
+	}
+	o.full = max(o.full, o.parts(at)) + cost*o.period
+	o.granted = append(o.granted, bucketSlot{at, cost, o.full})
+	return true, at
+}
+
+func (o *bucketOracle) freeAt(at, cost int64) *bucketSlot {
+	for i := range o.free {
+		if o.free[i].at == at && o.free[i].cost >= cost {
+			return &o.free[i]
+		}
+	}
+	return nil
+}
+
+// settle drops the free slots that nobody took in time.
+func (o *bucketOracle) settle(now int64) {
+	o.free = slices.DeleteFunc(o.free, func(s bucketSlot) bool { return s.at < now })
+	if o.us(o.full) <= now { // full: nothing is kept of it
+		o.full, o.free = alwaysFull, nil
+	}
+}
+
+// returnable is how many tokens of a reservation can come back: as many as neither
+// the refill has brought back nor a later slot was built on.
+func (o *bucketOracle) returnable(now int64, s bucketSlot) int64 {
+	empty := o.us(o.full) - ceilDiv(o.capacity*o.period, o.count) // of the last slot ahead
+	us := floorDiv(s.full, o.count) + duelEpoch - max(now, empty)
+	if us <= 0 {
+		return 0
+	}
+	return us * o.count / o.period
+}
+
+func (o *bucketOracle) cancel(now int64, nth int) {
+	o.meet(now)
+	s := o.granted[nth]
+	free := slices.DeleteFunc(slices.Clone(o.free), func(s bucketSlot) bool { return s.at < now })
+	switch {
+	case s.full == o.full:
+		o.full -= s.cost * o.period
+		for len(free) > 0 && free[len(free)-1].full == o.full {
+			o.full -= free[len(free)-1].cost * o.period
+			free = free[:len(free)-1]
+		}
+	case o.returnable(now, s) >= s.cost:
+		o.full -= s.cost * o.period
+	case s.at >= now && s.at < floorDiv(o.full, o.count)+duelEpoch && len(free) < 64:
+		i := slices.IndexFunc(free, func(f bucketSlot) bool { return f.at > s.at })
+		if i < 0 {
+			i = len(free)
+		}
+		free = slices.Insert(free, i, s)
+	default:
+		return
+	}
+	o.free = free
+	o.settle(now)
+}
+
+func (o *bucketOracle) adjust(now int64, nth int, more int64) {
+	o.meet(now)
+	s := &o.granted[nth]
+	defer func() { s.cost += more }()
+	moved := more
+	if more < 0 {
+		moved = -min(-more, o.returnable(now, *s))
+	}
+	if moved == 0 {
+		return
+	}
+	if moved > 0 {
+		o.full = max(o.full, o.parts(now))
+	}
+	o.full += moved * o.period
+	o.settle(now)
+}
+
+// change keeps the numbers for the next operation that writes: a bucket is
+// converted when it is met, not when somebody edits a file.
+func (o *bucketOracle) change(_ int64, l Limit) { o.next = newBucketOracle(l).(*bucketOracle) }
+
+// meet converts the bucket to its next numbers: it keeps the used share.
+func (o *bucketOracle) meet(now int64) {
+	if o.next == nil {
+		return
+	}
+	next := o.next
+	next.granted = slices.Clone(o.granted)
+	for i := range next.granted { // receipts keep their instants
+		next.granted[i].full = floorDiv(o.granted[i].full, o.count) * next.count
+	}
+	was, is := ceilDiv(o.capacity*o.period, o.count), ceilDiv(next.capacity*next.period, next.count)
+	debt := o.us(o.full) - now
+	switch {
+	case debt > was: // slots ahead stay, new ones come after them
+		next.full = next.parts(now + debt - was + is)
+	case debt > 0:
+		next.full = next.parts(now + ceilDiv(debt*is, was))
+	default:
+		next.full = next.parts(floorDiv(o.full, o.count) + duelEpoch)
+	}
+	if was == is {
+		next.full, next.free = next.parts(floorDiv(o.full, o.count)+duelEpoch)+(o.full-floorDiv(o.full, o.count)*o.count), o.free
+	}
+	*o = *next
+	o.settle(now)
+}
+
+func (o *bucketOracle) status(now int64) (remaining, resetAfter int64) {
+	met := *o
+	met.meet(now)
+	debt := met.full - met.parts(now)
+	if debt <= 0 {
+		return met.capacity, 0
+	}
+	return max(0, met.capacity-ceilDiv(debt, met.period)), met.us(met.full) - now
+}
+
+func (o *bucketOracle) flush() {
+	o.meet(duelEpoch)
+	o.full, o.free, o.granted = alwaysFull, nil, nil
+}
+
+// alwaysFull is an instant, in parts, before any that a story reaches.
+const alwaysFull = -1 << 50
+
+func bucketNumbers(random *rand.Rand) Limit {
+	return Limit{
+		Algorithm: TokenBucket, Burst: 1 + random.Int64N(8),
+		Rate: Rate{Count: 1 + random.Int64N(9), Period: time.Duration(1+random.Int64N(2_000_000)) * time.Microsecond},
+	}
+}
+
+func TestTokenBucketAgainstOracle(t *testing.T) {
+	t.Parallel()
+	compareWithOracle(t, bucketNumbers, newBucketOracle)
+}
