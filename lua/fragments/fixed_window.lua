@@ -24,15 +24,15 @@ local function window_of(state, limit, at)
   return at - at % limit.period_us, 1
 end
 
--- Other numbers than those the state was written with: the open window keeps the
--- share of it that was used, and slots ahead count in the new windows that they
--- lie in.
-local function rescale(state, limit, was_period_us, was_count)
+-- Other numbers than those the state was written with: the share that was used of
+-- the open window is used of the new window of now, and slots ahead count in the
+-- new windows that they lie in.
+local function rescale(state, limit, now, was_period_us, was_count)
   local start, taken = state.start, state.taken
   state.start, state.taken, state.changed = nil, {}, true
   for i = 1, math.min(#taken, MAX_AHEAD) do
     if taken[i] > 0 then
-      local at = start + (i - 1) * was_period_us
+      local at = math.max(now, start + (i - 1) * was_period_us)
       local tokens = taken[i]
       if i == 1 then
         tokens = math.ceil(tokens * limit.count / was_count)
@@ -72,7 +72,7 @@ function fixed_window.load(raw, limit, now)
     end
     forget(state, period_us, now)
     if state.start and (period_us ~= limit.period_us or count ~= limit.count) then
-      rescale(state, limit, period_us, count)
+      rescale(state, limit, now, period_us, count)
     end
   end
   return state
@@ -158,6 +158,9 @@ function fixed_window.status(state, limit, now)
 end
 
 function fixed_window.store(state, limit, now)
+  if not state.start then
+    return '', 0
+  end
   local head = int(state.start) .. '/' .. int(limit.period_us) .. '/' .. int(limit.count)
   return head .. ':' .. table.concat(state.taken, ','),
     ttl_ms(state.start + #state.taken * limit.period_us - now)
