@@ -1,0 +1,146 @@
+package throttle
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// intervalOracle is a bucket that is refilled in intervals, by its definition: a
+// list of refills, each of which brings back up to count tokens.
+type intervalOracle struct {
+	count, period, capacity int64
+	taken                   int64 // above the capacity: for slots ahead
+	refilled                int64 // when the last refill was; meaningless when full
+	granted                 []intervalTake
+	next                    *intervalOracle // other numbers, not met yet
+}
+
+// intervalTake is a reservation: its tokens, and how the bucket stood after it.
+type intervalTake struct{ cost, refilled, taken int64 }
+
+func newIntervalOracle(l Limit) oracle {
+	return &intervalOracle{count: l.Rate.Count, period: l.Rate.Period.Microseconds(), capacity: l.Capacity()}
+}
+
+func (o *intervalOracle) at(now int64) (seen intervalOracle, converted bool) {
+	s := *o
+	if n := o.next; n != nil {
+		same := n.period == s.period && n.capacity == s.capacity
+		if !same && s.taken > 0 {
+			converted = true
+			ahead := max(0, s.taken-s.capacity)
+			s.taken = ahead + ceilDiv((s.taken-ahead)*n.capacity, s.capacity)
+			s.refilled = now - max(0, now-s.refilled)*n.period/s.period
+		}
+		s.count, s.period, s.capacity, s.next = n.count, n.period, n.capacity, nil
+	}
+	for s.taken > 0 && s.refilled+s.period <= now {
+		s.refilled += s.period
+		s.taken = max(0, s.taken-s.count)
+	}
+	return s, converted
+}
+
+// full is when the bucket is full, by the refills to come.
+func (o *intervalOracle) full() int64 { return o.refilled + ceilDiv(o.taken, o.count)*o.period }
+
+func (o *intervalOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
+	s, converted := o.at(now)
+	if converted {
+		*o = s
+	}
+	missing, refills := s.taken+cost-s.capacity, int64(0)
+	if missing > 0 {
+		refills = ceilDiv(missing, s.count)
+	}
+	if refills == 0 {
+		s.take(now, cost)
+		*o = s
+		return true, now
+	}
+	at := s.refilled + refills*s.period
+	if at-now > wait {
+		return false, at
+	}
+	// The tokens of one refill are handed out over its period.
+	before := max(0, s.count-(refills*s.count-missing)-cost)
+	slot := at + before*s.period/s.count
+	if slot-now > wait {
+		return false, at
+	}
+	s.take(slot, cost)
+	*o = s
+	return true, slot
+}
+
+func (o *intervalOracle) take(at, cost int64) {
+	if o.taken == 0 || o.full() <= at {
+		o.refilled, o.taken = at, 0
+	}
+	o.taken += cost
+	o.granted = append(o.granted, intervalTake{cost, o.refilled, o.taken})
+}
+
+// back takes back what no refill has brought back since the reservation.
+func (o *intervalOracle) back(now, tokens int64, t intervalTake) bool {
+	since := max(0, floorDiv(now-t.refilled, o.period))
+	tokens = min(tokens, t.taken-since*o.count, o.taken)
+	if tokens <= 0 {
+		return false
+	}
+	o.taken -= tokens
+	return true
+}
+
+func (o *intervalOracle) cancel(now int64, nth int) {
+	s, converted := o.at(now)
+	if converted {
+		*o = s
+	}
+	if s.back(now, s.granted[nth].cost, s.granted[nth]) {
+		*o = s
+	}
+}
+
+func (o *intervalOracle) adjust(now int64, nth int, more int64) {
+	s, converted := o.at(now)
+	switch {
+	case more > 0:
+		if s.taken == 0 {
+			s.refilled = now
+		}
+		s.taken += more
+		*o = s
+	case more < 0 && s.back(now, -more, s.granted[nth]), converted:
+		*o = s
+	}
+	o.granted[nth].cost += more
+}
+
+func (o *intervalOracle) change(_ int64, l Limit) { o.next = newIntervalOracle(l).(*intervalOracle) }
+
+func (o *intervalOracle) status(now int64) (remaining, resetAfter int64) {
+	s, _ := o.at(now)
+	if s.taken == 0 {
+		return s.capacity, 0
+	}
+	return max(0, s.capacity-s.taken), s.full() - now
+}
+
+func (o *intervalOracle) flush() {
+	*o, _ = o.at(duelEpoch)
+	o.taken, o.granted = 0, nil
+}
+
+func intervalNumbers(random *rand.Rand) Limit {
+	l := bucketNumbers(random)
+	l.Refill = RefillInterval
+	l.Rate.Period = max(l.Rate.Period, time.Millisecond)
+	return l
+}
+
+func TestIntervalBucketAgainstOracle(t *testing.T) {
+	t.Parallel()
+	compareWithOracle(t, intervalNumbers, newIntervalOracle)
+}
