@@ -42,7 +42,7 @@ func TestReadFileNamesAllMistakes(t *testing.T) {
 	config, err := throttle.ReadFile(path)
 	assert.Nil(t, config)
 	require.EqualError(t, err, strings.Join([]string{
-		path + `:6: policies.github.limits[0].algorithm: unknown algorithm "tokenbucket"; use one of fixed_window, token_bucket`,
+		path + `:6: policies.github.limits[0].algorithm: unknown algorithm "tokenbucket"; did you mean "token_bucket"?`,
 		path + `:8: policies.github.limits[0].brust: unknown key "brust"; did you mean "burst"?`,
 		path + `:11: policies.github.limits[1].rate: "100/min": the unit "min" is unknown; write m`,
 		path + `:12: policies.github.max_wait: 2h0m0s is too long for a worker to hold a task; write at most 1h: a task whose slot is further off is deferred, at no cost`,
@@ -125,7 +125,7 @@ func TestParseProblems(t *testing.T) {
 		"empty policy":         {"policies:\n  mail:\n", "2: policies.mail: must be a mapping with the keys limits, lane, max_wait, but it is empty"},
 		"no limits":            {"policies:\n  mail:\n    lane: a\n", "2: policies.mail.limits: a policy needs at least one limit"},
 		"limits are a mapping": {"policies:\n  mail:\n    limits:\n      a: {rate: 1/s}\n", `3: policies.mail.limits: must be a list of limits, each starting with "- name:", but it is a mapping`},
-		"limit is a text":      {"policies:\n  mail:\n    limits:\n      - hourly\n", `4: policies.mail.limits[0]: must be a mapping with the keys name, algorithm, rate, anchor, burst, per, cost, but it is the text "hourly"`},
+		"limit is a text":      {"policies:\n  mail:\n    limits:\n      - hourly\n", `4: policies.mail.limits[0]: must be a mapping with the keys name, algorithm, rate, anchor, precision, burst, refill, slots, lease, per, cost, but it is the text "hourly"`},
 		"braces in a name":     {strings.Replace(mail, "mail", `"{mail}"`, 1), `2: policies["{mail}"]: "{mail}" can not be a name`},
 
 		"negative max_wait": {mail + "    max_wait: -1s\n", `5: policies.mail.max_wait: "-1s" is negative; write 0s`},
@@ -145,10 +145,6 @@ func TestParseProblems(t *testing.T) {
 		"burst overflow":     {limitKeys("name: a", bucket, "rate: 1/s", "burst: 99999999999999999999"), "7:" + limit + ".burst: the burst is 9223372036854775807, but must be at most 100000000"},
 		"anchor on a bucket": {limitKeys("name: a", bucket, "rate: 1/s", "anchor: first"), "7:" + limit + ".anchor: anchor is a key of fixed_window, but this limit is a token_bucket"},
 		"unknown anchor":     {limitKeys("name: a", fixed, "rate: 1/s", "anchor: last"), "7:" + limit + `.anchor: unknown anchor "last"`},
-		"later algorithm":    {limitKeys("name: a", "algorithm: concurrency", "slots: 3", "lease: 1m"), "5:" + limit + ".algorithm: this version does not know concurrency yet; use one of fixed_window, token_bucket"},
-		"later key":          {limitKeys("name: a", bucket, "rate: 1/s", "refill: smooth"), "7:" + limit + ".refill: refill is a key of token_bucket that this version does not have; it knows fixed_window and token_bucket"},
-		"key of a later one": {limitKeys("name: a", fixed, "rate: 1/s", "precision: 3"), "7:" + limit + ".precision: precision is a key of sliding_window that this version does not have; it knows fixed_window and token_bucket"},
-		"slots":              {limitKeys("name: a", fixed, "rate: 1/s", "slots: 3"), "7:" + limit + ".slots: slots is a key of concurrency that this version does not have"},
 		"limit twice":        {mail + "      - {name: a, algorithm: fixed_window, rate: 1/s}\n", `5: policies.mail.limits[1].name: "a" is the name of limits[0] already`},
 		"nearly a key": {limitKeys("Name: a", "algorthm: fixed_window", "rates: 1/x"), "4:" + limit + ".Name: unknown key \"Name\"; did you mean \"name\"?\n" +
 			"5:" + limit + ".algorthm: unknown key \"algorthm\"; did you mean \"algorithm\"?\n6:" + limit + ".rates: unknown key \"rates\"; did you mean \"rate\"?\n6:" + limit + `.rate: "1/x": the unit "x" is unknown`},
@@ -236,7 +232,7 @@ func TestParseKeepsTheFilesOrder(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, path := range []string{"sample.yaml", "five_mistakes.yaml"} {
+	for _, path := range []string{"sample.yaml", "every_key.yaml", "five_mistakes.yaml"} {
 		data, err := os.ReadFile(filepath.Join("testdata", path))
 		require.NoError(f, err)
 		f.Add(data)
@@ -244,6 +240,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(mail + "---\n"))
 	f.Add([]byte("policies: &a\n  <<: [*a, *a]\n  mail: *a\n"))
 	f.Add([]byte(limitKeys("name: a", "algorithm: token_bucket", "rate: 1/366d", "burst: 29", "<<: {}")))
+	f.Add([]byte(limitKeys("name: a", "algorithm: sliding_window", "rate: 1/366d", "precision: 1us")))
+	f.Add([]byte(limitKeys("name: a", "algorithm: concurrency", "slots: 0", "leases: 1e9d", "rate: 1/s")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		config, err := throttle.Parse("p.yaml", data)
 		if err == nil {

@@ -1,0 +1,275 @@
+package throttle_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+func TestReadFileWithEveryKey(t *testing.T) {
+	t.Parallel()
+	config, err := throttle.ReadFile(filepath.Join("testdata", "every_key.yaml"))
+	require.NoError(t, err)
+	second := throttle.Rate{Count: 1, Period: time.Second}
+	assert.Equal(t, &throttle.Config{
+		Policies: []throttle.Policy{
+			{
+				Name: "all.keys",
+				Limits: []throttle.Limit{
+					{Name: "fixed", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 60, Period: time.Minute}, Anchor: throttle.AnchorFirst, Per: "tenant", Cost: "points"},
+					{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 10_000, Period: 24 * time.Hour}, Per: "tenant", Cost: "points"},
+					{Name: "sliding", Algorithm: throttle.SlidingWindow, Rate: throttle.Rate{Count: 100, Period: 15 * time.Minute}, Precision: 30 * time.Second, Per: "tenant", Cost: "points"},
+					{Name: "bucket", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 5000, Period: time.Hour}, Burst: 100, Refill: throttle.RefillInterval, Per: "tenant", Cost: "points"},
+					{Name: "running", Algorithm: throttle.Concurrency, Slots: 100, Lease: 90 * time.Second, Per: "tenant", Cost: "points"},
+				},
+				Lane: "tenant", MaxWait: 500 * time.Millisecond,
+			},
+			{
+				Name: "no-keys",
+				Limits: []throttle.Limit{
+					{Name: "fixed", Algorithm: throttle.FixedWindow, Rate: second},
+					{Name: "log", Algorithm: throttle.SlidingLog, Rate: second},
+					{Name: "sliding", Algorithm: throttle.SlidingWindow, Rate: second},
+					{Name: "bucket", Algorithm: throttle.TokenBucket, Rate: second},
+					{Name: "running", Algorithm: throttle.Concurrency, Slots: 1},
+				},
+			},
+		},
+		Routes: []throttle.Route{{Task: "http:request", Policy: "all.keys"}, {Task: "*", Policy: "no-keys"}},
+	}, config)
+}
+
+// algorithmKeys says again, in the contract's words, which keys each algorithm
+// has; the first is the one it needs.
+var algorithmKeys = map[throttle.Algorithm][]string{
+	throttle.FixedWindow:   {"rate: 1/s", "anchor: clock"},
+	throttle.SlidingLog:    {"rate: 1/s"},
+	throttle.SlidingWindow: {"rate: 1/s", "precision: 50ms"},
+	throttle.TokenBucket:   {"rate: 1/s", "burst: 9", "refill: smooth"},
+	throttle.Concurrency:   {"slots: 3", "lease: 1m"},
+}
+
+func TestParseMissingKey(t *testing.T) {
+	t.Parallel()
+	for algorithm, own := range algorithmKeys {
+		t.Run(string(algorithm), func(t *testing.T) {
+			t.Parallel()
+			needed, _, _ := strings.Cut(own[0], ":")
+			missing := map[string]string{
+				"rate":  "the rate is missing; write tokens per period, as in 5000/1h",
+				"slots": "the slots are missing; write how many tasks may run at once, as in slots: 100",
+			}[needed]
+
+			_, err := throttle.Parse("p.yaml", []byte(limitKeys("name: a", "algorithm: "+string(algorithm))))
+			require.EqualError(t, err, "p.yaml:4: policies.mail.limits[0]."+needed+": "+missing)
+			_, err = throttle.Parse("p.yaml", []byte(limitKeys("name: a", "algorithm: "+string(algorithm), needed+":")))
+			require.EqualError(t, err, "p.yaml:6: policies.mail.limits[0]."+needed+": "+missing)
+		})
+	}
+}
+
+func TestMisplacedKey(t *testing.T) {
+	t.Parallel()
+	set := map[string]func(*throttle.Limit){
+		"rate: 1/s":       func(l *throttle.Limit) { l.Rate = throttle.Rate{Count: 1, Period: time.Second} },
+		"anchor: clock":   func(l *throttle.Limit) { l.Anchor = throttle.AnchorClock },
+		"precision: 50ms": func(l *throttle.Limit) { l.Precision = 50 * time.Millisecond },
+		"burst: 9":        func(l *throttle.Limit) { l.Burst = 9 },
+		"refill: smooth":  func(l *throttle.Limit) { l.Refill = throttle.RefillSmooth },
+		"slots: 3":        func(l *throttle.Limit) { l.Slots = 3 },
+		"lease: 1m":       func(l *throttle.Limit) { l.Lease = time.Minute },
+	}
+	owners := map[string]string{
+		"rate":      "fixed_window, sliding_log, sliding_window and token_bucket",
+		"anchor":    "fixed_window",
+		"precision": "sliding_window",
+		"burst":     "token_bucket",
+		"refill":    "token_bucket",
+		"slots":     "concurrency",
+		"lease":     "concurrency",
+	}
+	has := map[throttle.Algorithm]string{
+		throttle.FixedWindow:   "rate and anchor",
+		throttle.SlidingLog:    "rate",
+		throttle.SlidingWindow: "rate and precision",
+		throttle.TokenBucket:   "rate, burst and refill",
+		throttle.Concurrency:   "slots and lease",
+	}
+	for algorithm, own := range algorithmKeys {
+		for line, assign := range set {
+			t.Run(fmt.Sprintf("%s %s", algorithm, line), func(t *testing.T) {
+				t.Parallel()
+				lines := []string{"name: a", "algorithm: " + string(algorithm), own[0]}
+				limit := throttle.Limit{Name: "a", Algorithm: algorithm}
+				set[own[0]](&limit)
+				if line != own[0] {
+					lines = append(lines, line)
+					assign(&limit)
+				}
+				config := &throttle.Config{Policies: []throttle.Policy{{Name: "mail", Limits: []throttle.Limit{limit}}}}
+				parsed, err := throttle.Parse("p.yaml", []byte(limitKeys(lines...)))
+
+				if slices.Contains(own, line) {
+					require.NoError(t, err)
+					assert.Equal(t, config, parsed)
+					require.NoError(t, config.Validate())
+					return
+				}
+				key, _, _ := strings.Cut(line, ":")
+				want := fmt.Sprintf("policies.mail.limits[0].%s: %s is a key of %s, but this limit is a %s, which has %s; remove it or change the algorithm",
+					key, key, owners[key], algorithm, has[algorithm])
+				require.EqualError(t, err, "p.yaml:7: "+want)
+				require.EqualError(t, config.Validate(), want)
+			})
+		}
+	}
+}
+
+func TestParseAlgorithmKeys(t *testing.T) {
+	t.Parallel()
+	const (
+		precision = "algorithm: sliding_window"
+		slots     = "algorithm: concurrency"
+	)
+	for name, test := range map[string]struct {
+		lines []string // of a limit, after its name
+		want  string   // the beginnings of the messages, from the line on
+	}{
+		"log too long":      {[]string{"algorithm: sliding_log", "rate: 10001/d"}, "6:rate: 10001/24h0m0s: the count of a sliding_log must be at most 10000, because it remembers each start; use a sliding_window"},
+		"unknown refill":    {[]string{"algorithm: token_bucket", "rate: 1/s", "refill: at_once"}, `7:refill: unknown refill "at_once"; use smooth or interval`},
+		"misspelt refill":   {[]string{"algorithm: token_bucket", "rate: 1/s", "refill: intervall"}, `7:refill: unknown refill "intervall"; did you mean "interval"?`},
+		"empty refill":      {[]string{"algorithm: token_bucket", "rate: 1/s", "refill:"}, "7:refill: the value is empty"},
+		"precision is text": {[]string{precision, "rate: 1/s", "precision: fine"}, `7:precision: "fine": there is no duration`},
+		"precision no unit": {[]string{precision, "rate: 1/s", "precision: 50"}, `7:precision: "50": the duration has no unit`},
+		"zero precision":    {[]string{precision, "rate: 1/s", "precision: 0s"}, "7:precision: the precision is 0s, but must be longer than zero; leave it out"},
+		"fine precision":    {[]string{precision, "rate: 1/s", "precision: 1ns"}, "7:precision: the precision is 1ns, but must be whole microseconds"},
+		"uneven precision":  {[]string{precision, "rate: 1/1m", "precision: 7s"}, "7:precision: a precision of 7s does not divide the period of 1m0s; write one that does, as in 7.5s"},
+		"no even default":   {[]string{precision, "rate: 1/41us"}, "4:precision: the period of 41µs can not be cut into 20 equal buckets of whole microseconds; add a precision that divides it, as in 1µs"},
+		"even after all":    {[]string{precision, "rate: 1/x", "precision: 7s"}, `6:rate: "1/x": the unit "x" is unknown`},
+		"zero slots":        {[]string{slots, "slots: 0"}, "6:slots: the slots are 0, but must be at least 1"},
+		"fractional slots":  {[]string{slots, "slots: 1.5"}, `6:slots: "1.5" is not a whole number`},
+		"slots are a list":  {[]string{slots, "slots: [1]"}, "6:slots: must be a single value, but it is a list"},
+		"slots overflow":    {[]string{slots, "slots: 99999999999999999999"}, "6:slots: the slots are 9223372036854775807, but must be at most 100000"},
+		"zero lease":        {[]string{slots, "slots: 1", "lease: 0"}, "7:lease: the lease is 0s, but must be at least 1s, for its renewals to arrive in time; leave it out for 30s"},
+		"empty lease":       {[]string{slots, "slots: 1", "lease:"}, "7:lease: the value is empty"},
+		"lease no unit":     {[]string{slots, "slots: 1", "lease: 30"}, `7:lease: "30": the duration has no unit; add one`},
+		"lease of days":     {[]string{slots, "slots: 1", "lease: 2d"}, "7:lease: the lease is 48h0m0s, but must be at most 24h"},
+		"rate for slots":    {[]string{slots, "rate: 1/s"}, "4:slots: the slots are missing\n6:rate: rate is a key of fixed_window, "},
+		"misspelt, slots":   {[]string{"algorithm: concurency", "slots: 3"}, `5:algorithm: unknown algorithm "concurency"; did you mean "concurrency"?`},
+		"misspelt, lease":   {[]string{"algorithm: concurency", "lease: 1m"}, `5:algorithm: unknown algorithm "concurency"; did you mean "concurrency"?`},
+		"bad under unknown": {[]string{"algorithm: leaky", "rate: 1/s", "slots: -1"}, "5:algorithm: unknown algorithm \"leaky\"; use one of fixed_window, sliding_log, sliding_window, token_bucket, concurrency\n7:slots: the slots are -1"},
+		"swapped letters":   {[]string{"algorithm: fixed_window", "rate: 1/s", "cots: points"}, `7:cots: unknown key "cots"; did you mean "cost"?`},
+		"nearly new keys": {[]string{slots, "slot: 0", "leese: 1ms"}, "6:slot: unknown key \"slot\"; did you mean \"slots\"?\n6:slots: the slots are 0\n" +
+			"7:leese: unknown key \"leese\"; did you mean \"lease\"?\n7:lease: the lease is 1ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := throttle.Parse("p.yaml", []byte(limitKeys(append([]string{"name: a"}, test.lines...)...)))
+			var invalid *throttle.ConfigError
+			require.ErrorAs(t, err, &invalid)
+			got, want := strings.Split(err.Error(), "\n"), strings.Split(test.want, "\n")
+			require.Len(t, got, len(want), err.Error())
+			for i := range want {
+				line, rest, _ := strings.Cut(want[i], ":")
+				assert.True(t, strings.HasPrefix(got[i], "p.yaml:"+line+": policies.mail.limits[0]."+rest), "%s\nshould begin with line %s", got[i], want[i])
+			}
+		})
+	}
+}
+
+func TestValidateAlgorithmKeys(t *testing.T) {
+	t.Parallel()
+	log := func(count int64) throttle.Limit {
+		return throttle.Limit{Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: count, Period: time.Hour}}
+	}
+	sliding := func(period, precision time.Duration) throttle.Limit {
+		return throttle.Limit{Algorithm: throttle.SlidingWindow, Rate: throttle.Rate{Count: 1, Period: period}, Precision: precision}
+	}
+	slots := func(slots int64, lease time.Duration) throttle.Limit {
+		return throttle.Limit{Algorithm: throttle.Concurrency, Slots: slots, Lease: lease}
+	}
+	const us = time.Microsecond
+	for name, test := range map[string]struct {
+		limit throttle.Limit
+		want  string // empty: nothing is wrong
+	}{
+		"longest log":  {log(throttle.MaxLogCount), ""},
+		"log too long": {log(throttle.MaxLogCount + 1), "rate: 10001/1h0m0s: the count of a sliding_log must be at most 10000"},
+
+		"default precision":     {sliding(time.Hour, 0), ""},
+		"default, shortest":     {sliding(us, 0), ""},
+		"default, below twenty": {sliding(19*us, 0), ""},
+		"default, longest":      {sliding(throttle.MaxPeriod, 0), ""},
+		"default, uneven":       {sliding(41*us, 0), "precision: the period of 41µs can not be cut into 20 equal buckets"},
+		"one bucket":            {sliding(time.Hour, time.Hour), ""},
+		"a thousand buckets":    {sliding(time.Second, time.Millisecond), ""},
+		"buckets of 1us":        {sliding(1000*us, us), ""},
+		"1001 buckets":          {sliding(1001*us, us), "precision: a precision of 1µs cuts the period of 1.001ms into 1001 buckets, but a decision may read at most 1000; write a longer one, as in 7µs"},
+		"far too many buckets":  {sliding(time.Hour, time.Millisecond), "precision: a precision of 1ms cuts the period of 1h0m0s into 3600000 buckets, but a decision may read at most 1000; write a longer one, as in 3.6s"},
+		"does not divide":       {sliding(time.Second, 300*time.Millisecond), "precision: a precision of 300ms does not divide the period of 1s; write one that does, as in 250ms"},
+		"longer than period":    {sliding(time.Second, time.Minute), "precision: a precision of 1m0s does not divide the period of 1s; write one that does, as in 1s"},
+		"uneven and too many":   {sliding(time.Second, 7*us), "precision: a precision of 7µs does not divide the period of 1s; write one that does, as in 1ms"},
+		"prime period":          {sliding(1000003*us, 50*time.Millisecond), "precision: a precision of 50ms does not divide the period of 1.000003s; write one that does, as in 1.000003s"},
+		"negative precision":    {sliding(time.Second, -us), "precision: the precision is -1µs, but must be longer than zero"},
+		"half a microsecond":    {sliding(time.Second, 500), "precision: the precision is 500ns, but must be whole microseconds"},
+		"precision, no rate":    {sliding(0, us), "rate: 1/0s: the period must be longer than zero"},
+
+		"one slot":         {slots(1, 0), ""},
+		"most slots":       {slots(throttle.MaxSlots, 0), ""},
+		"too many slots":   {slots(throttle.MaxSlots+1, 0), "slots: the slots are 100001, but must be at most 100000"},
+		"negative slots":   {slots(-1, 0), "slots: the slots are -1, but must be at least 1"},
+		"no slots":         {slots(0, 0), "slots: the slots are missing"},
+		"shortest lease":   {slots(1, throttle.MinLease), ""},
+		"lease too short":  {slots(1, throttle.MinLease-us), "lease: the lease is 999.999ms, but must be at least 1s"},
+		"negative lease":   {slots(1, -time.Hour), "lease: the lease is -1h0m0s, but must be at least 1s"},
+		"longest lease":    {slots(1, throttle.MaxLease), ""},
+		"lease too long":   {slots(1, throttle.MaxLease+us), "lease: the lease is 24h0m0.000001s, but must be at most 24h"},
+		"uneven lease":     {slots(1, throttle.MinLease+1), "lease: the lease is 1.000000001s, but must be whole microseconds"},
+		"slots, with cost": {throttle.Limit{Algorithm: throttle.Concurrency, Slots: 9, Per: "tenant", Cost: "points"}, ""},
+
+		"unknown refill": {throttle.Limit{Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Second}, Refill: "x"}, `refill: unknown refill "x"; use smooth or interval`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.limit.Name = "a"
+			config := &throttle.Config{Policies: []throttle.Policy{{Name: "p", Limits: []throttle.Limit{test.limit}}}}
+			err := config.Validate()
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.Error(t, err)
+			assert.True(t, strings.HasPrefix(err.Error(), "policies.p.limits[0]."+test.want), "%s\nshould begin with\n%s", err, test.want)
+			assert.NotContains(t, err.Error(), "\n", "one mistake, one message")
+			if _, advice, found := strings.Cut(err.Error(), "as in "); found && test.limit.Algorithm == throttle.SlidingWindow {
+				better, err := time.ParseDuration(advice)
+				require.NoError(t, err)
+				config.Policies[0].Limits[0].Precision = better
+				require.NoError(t, config.Validate(), "the advice is right")
+			}
+		})
+	}
+}
+
+func TestMostLimits(t *testing.T) {
+	t.Parallel()
+	var lines strings.Builder
+	lines.WriteString("policies:\n  mail:\n    lane: a\n    limits:\n")
+	for i := range throttle.MaxLimits {
+		fmt.Fprintf(&lines, "      - {name: l%d, algorithm: concurrency, slots: 1}\n", i)
+	}
+	_, err := throttle.Parse("p.yaml", []byte(lines.String()))
+	require.NoError(t, err)
+	lines.WriteString("      - {name: more, algorithm: concurrency, slots: 1}\n")
+	_, err = throttle.Parse("p.yaml", []byte(lines.String()))
+	require.EqualError(t, err, "p.yaml:4: policies.mail.limits: there are 33 limits, but a policy has at most 32, because every call decides them all; "+
+		"remove some, or give those of another upstream a policy of their own")
+}
