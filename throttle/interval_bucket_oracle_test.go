@@ -12,6 +12,7 @@ type intervalOracle struct {
 	count, period, capacity int64
 	taken                   int64 // above the capacity: for slots ahead
 	refilled                int64 // when the last refill was; meaningless when full
+	last                    int64 // the latest slot
 	granted                 []intervalTake
 	next                    *intervalOracle // other numbers, not met yet
 }
@@ -20,7 +21,8 @@ type intervalOracle struct {
 type intervalTake struct{ cost, refilled, taken int64 }
 
 func newIntervalOracle(l Limit) oracle {
-	return &intervalOracle{count: l.Rate.Count, period: l.Rate.Period.Microseconds(), capacity: l.Capacity()}
+	count := min(l.Rate.Count, l.Capacity()) // what a refill brings beyond it runs over
+	return &intervalOracle{count: count, period: l.Rate.Period.Microseconds(), capacity: l.Capacity()}
 }
 
 func (o *intervalOracle) at(now int64) (seen intervalOracle, converted bool) {
@@ -34,6 +36,9 @@ func (o *intervalOracle) at(now int64) (seen intervalOracle, converted bool) {
 			s.refilled = now - max(0, now-s.refilled)*n.period/s.period
 		}
 		s.count, s.period, s.capacity, s.next = n.count, n.period, n.capacity, nil
+	}
+	if s.taken == 0 {
+		s.last = 0
 	}
 	for s.taken > 0 && s.refilled+s.period <= now {
 		s.refilled += s.period
@@ -75,22 +80,24 @@ func (o *intervalOracle) reserve(now, wait, cost int64, _ string) (bool, int64) 
 }
 
 func (o *intervalOracle) take(at, cost int64) {
-	if o.taken == 0 || o.full() <= at {
-		o.refilled, o.taken = at, 0
+	if o.taken == 0 {
+		o.refilled = at
 	}
 	o.taken += cost
+	o.last = max(o.last, at)
 	o.granted = append(o.granted, intervalTake{cost, o.refilled, o.taken})
 }
 
-// back takes back what no refill has brought back since the reservation.
+// back takes back what no refill has brought back since the reservation. While a
+// slot lies ahead, the newest reservation alone can be taken back.
 func (o *intervalOracle) back(now, tokens int64, t intervalTake) bool {
-	since := max(0, floorDiv(now-t.refilled, o.period))
-	tokens = min(tokens, t.taken-since*o.count, o.taken)
-	if tokens <= 0 {
+	left := t.taken - max(0, floorDiv(now-t.refilled, o.period))*o.count
+	if o.taken == 0 || o.last > now && left != o.taken {
 		return false
 	}
-	o.taken -= tokens
-	return true
+	tokens = min(tokens, left, o.taken)
+	o.taken -= max(0, tokens)
+	return tokens > 0
 }
 
 func (o *intervalOracle) cancel(now int64, nth int) {
@@ -130,7 +137,7 @@ func (o *intervalOracle) status(now int64) (remaining, resetAfter int64) {
 
 func (o *intervalOracle) flush() {
 	*o, _ = o.at(duelEpoch)
-	o.taken, o.granted = 0, nil
+	o.taken, o.last, o.granted = 0, 0, nil
 }
 
 func intervalNumbers(random *rand.Rand) Limit {

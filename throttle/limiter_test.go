@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -365,49 +366,84 @@ func TestCancelGivesBackItsOwnOnce(t *testing.T) {
 	assert.LessOrEqual(t, b.reserve(time.Minute).At, reservations[3].At)
 }
 
-// Whatever is cancelled, in whatever order, what is left never exceeds the
-// bucket, and a bucket whose reservations were all cancelled is as it was.
-func TestCancelInAnyOrder(t *testing.T) {
+// Law 1 by each algorithm's definition, over the slots that were granted and not
+// given back, in whatever order that was.
+func TestNeverOverWhateverIsCancelled(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(40) {
-		random := rand.New(rand.NewPCG(seed, 7))
-		burst, count := 1+random.Int64N(4), 1+random.Int64N(7)
-		b := newBench(t, bucket("b", count, time.Second, burst))
-		var held []*throttle.Reservation
-		var starts []time.Time
-		now := time.Duration(0)
-		for range 60 {
-			switch random.IntN(3) {
-			case 0, 1:
-				if r := b.reserve(time.Minute); r.Outcome == throttle.Granted {
-					held = append(held, r)
-				}
-			case 2:
-				if len(held) > 0 {
-					i := random.IntN(len(held))
-					require.NoError(t, held[i].Cancel(t.Context()))
-					held = append(held[:i], held[i+1:]...)
-				}
+	for name, test := range map[string]struct {
+		limit func(count, burst int64) throttle.Limit
+		most  func(count, burst int64) int64
+		count func(starts []time.Time, count int64) int
+	}{
+		"token bucket": {
+			func(count, burst int64) throttle.Limit { return bucket("l", count, time.Second, burst) },
+			func(_, burst int64) int64 { return burst },
+			func(starts []time.Time, count int64) int { return throttletest.MaxBurst(starts, count, time.Second) },
+		},
+		"interval bucket": {
+			func(count, burst int64) throttle.Limit {
+				l := bucket("l", count, time.Second, burst)
+				l.Refill = throttle.RefillInterval
+				return l
+			},
+			func(count, burst int64) int64 { return burst + count },
+			func(starts []time.Time, _ int64) int { return throttletest.MaxInAnyInterval(starts, time.Second) },
+		},
+		"fixed window by the clock": {
+			func(count, _ int64) throttle.Limit { return window("l", count, time.Second, throttle.AnchorClock) },
+			func(count, _ int64) int64 { return count },
+			func(starts []time.Time, _ int64) int { return throttletest.MaxPerWindow(starts, time.Second, noon) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(40) {
+				random := rand.New(rand.NewPCG(seed, 7))
+				count, burst := 1+random.Int64N(7), 1+random.Int64N(4)
+				starts := startsOf(t, random, test.limit(count, burst))
+				require.LessOrEqual(t, int64(test.count(starts, count)), test.most(count, burst), "seed %d", seed)
 			}
-			if random.IntN(4) == 0 {
-				now += time.Duration(random.Int64N(int64(time.Second))).Truncate(time.Microsecond)
-				b.at(now)
-				var ahead []*throttle.Reservation
-				for _, r := range held {
-					if r.At.After(noon.Add(now)) {
-						ahead = append(ahead, r)
-					} else {
-						starts = append(starts, r.At)
-					}
-				}
-				held = ahead
-			}
-		}
-		for _, r := range held {
-			starts = append(starts, r.At)
-		}
-		require.LessOrEqual(t, int64(throttletest.MaxBurst(starts, count, time.Second)), burst, "seed %d", seed)
+		})
 	}
+}
+
+// startsOf lets requests come and go at random, and returns the starts that came
+// of them.
+func startsOf(t *testing.T, random *rand.Rand, limit throttle.Limit) (starts []time.Time) {
+	t.Helper()
+	b := newBench(t, limit)
+	var held []*throttle.Reservation
+	now := time.Duration(0)
+	for range 60 {
+		if random.IntN(3) > 0 {
+			if r := b.reserve(time.Minute); r.Outcome == throttle.Granted {
+				held = append(held, r)
+			}
+		} else if len(held) > 0 {
+			i := random.IntN(len(held))
+			require.NoError(t, held[i].Cancel(t.Context()))
+			held = append(held[:i], held[i+1:]...)
+		}
+		if random.IntN(4) == 0 {
+			now += time.Duration(random.Int64N(int64(time.Second))).Truncate(time.Microsecond)
+			b.at(now)
+			held = slices.DeleteFunc(held, func(r *throttle.Reservation) bool {
+				due := !r.At.After(noon.Add(now))
+				if due {
+					starts = append(starts, r.At)
+				}
+				return due
+			})
+		}
+	}
+	for _, r := range held {
+		starts = append(starts, r.At)
+	}
+	return starts
+}
+
+func TestCancelledInAnyOrderTheBucketIsFull(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, bucket("b", 3, time.Second, 2))
 	var held []*throttle.Reservation
 	for range 9 {

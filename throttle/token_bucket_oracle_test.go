@@ -14,7 +14,7 @@ import (
 type bucketOracle struct {
 	count, period, capacity int64
 	next                    *bucketOracle // other numbers, not met yet
-	full                    int64 // parts
+	full                    int64         // parts
 	free                    []bucketSlot
 	granted                 []bucketSlot
 }

@@ -1,13 +1,17 @@
 -- interval_bucket: token_bucket with `refill: interval`. A bucket of `capacity`
 -- gets `count` tokens at once every `period_us`. The first period begins when a
--- full bucket gives its first token, so an idle bucket costs nothing.
+-- full bucket gives its first token, so an idle bucket costs nothing. Over every
+-- interval it allows `capacity`, and `count` more for each refill that falls into it.
 --
 -- Kept as what is taken: refills make it less, never less than nothing. What is
 -- taken for slots ahead is counted at once, and may exceed the capacity by what
--- the refills until then bring.
+-- the refills until then bring. So while a slot lies ahead, only the newest can be
+-- given back: a refill that finds less taken than was reckoned would run over, and
+-- the slots behind it would not find their tokens.
 --
--- State: "<start_us>:<taken>:<period_us>:<capacity>", where start_us is the latest
---        refill (or the first take), and the numbers are those it was counted by.
+-- State: "<start_us>:<taken>:<period_us>:<capacity>:<last_us>": start_us is the
+--        latest refill (or the first take), the numbers are those it was counted
+--        by, and last_us is the latest slot.
 local interval_bucket = {}
 algorithms.interval_bucket = interval_bucket
 
@@ -17,7 +21,7 @@ local function refill(state, period_us, count, now)
   state.taken = state.taken - refills * count
   state.start = state.start + refills * period_us
   if state.taken <= 0 then
-    state.start, state.taken = nil, 0
+    state.start, state.taken, state.last = nil, 0, 0
   end
 end
 
@@ -34,10 +38,12 @@ local function rescale_interval(state, limit, now, was_period_us, was_capacity)
 end
 
 function interval_bucket.load(raw, limit, now)
-  local state = { taken = 0 }
+  local state = { taken = 0, last = 0 }
+  -- What a refill brings beyond the capacity runs over.
+  limit.count = math.min(limit.count, limit.capacity)
   if raw then
-    local start, taken, period_us, capacity = string.match(raw, '^(%d+):(%d+):(%d+):(%d+)$')
-    state.start, state.taken = tonumber(start), tonumber(taken)
+    local start, taken, period_us, capacity, last = string.match(raw, '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
+    state.start, state.taken, state.last = tonumber(start), tonumber(taken), tonumber(last)
     period_us, capacity = tonumber(period_us), tonumber(capacity)
     if period_us ~= limit.period_us or capacity ~= limit.capacity then
       -- The old periods end where the new ones begin; refills that the old ones
@@ -81,28 +87,22 @@ function interval_bucket.spread(state, limit, cost, from, now)
   return math.max(from, at + math.floor(before * limit.period_us / limit.count))
 end
 
-function interval_bucket.take(state, limit, cost, at)
-  if not state.start or full_at(state, limit) <= at then
-    -- Full by then: its periods begin anew.
-    state.start, state.taken = at, 0
-  end
+function interval_bucket.take(state, _, cost, at)
+  state.start = state.start or at
   state.taken = state.taken + cost
+  state.last = math.max(state.last, at)
   return state.start, state.taken
 end
 
--- How many tokens of a take can be taken back: those that no refill has brought
--- back since.
-local function takeable_back(limit, now, start, taken)
-  return taken - math.max(0, math.floor((now - start) / limit.period_us)) * limit.count
-end
-
+-- Takes back tokens of a take: those that no refill has brought back since.
 local function take_back(state, limit, tokens, now, start, taken)
-  tokens = math.min(tokens, takeable_back(limit, now, start, taken), state.taken)
-  if not state.start or tokens <= 0 then
+  local left = taken - math.max(0, math.floor((now - start) / limit.period_us)) * limit.count
+  if not state.start or state.last > now and left ~= state.taken then
     return false
   end
-  state.taken = state.taken - tokens
-  return true
+  tokens = math.min(tokens, left, state.taken)
+  state.taken = state.taken - math.max(0, tokens)
+  return tokens > 0
 end
 
 function interval_bucket.give_back(state, limit, cost, _, now, start, taken)
@@ -134,6 +134,9 @@ function interval_bucket.store(state, limit, now)
   if not state.start or state.taken == 0 then
     return '', 0
   end
-  return table.concat({ int(state.start), int(state.taken), int(limit.period_us), int(limit.capacity) }, ':'),
-    ttl_ms(full_at(state, limit) - now)
+  local numbers = { state.start, state.taken, limit.period_us, limit.capacity, state.last }
+  for i = 1, #numbers do
+    numbers[i] = int(numbers[i])
+  end
+  return table.concat(numbers, ':'), ttl_ms(full_at(state, limit) - now)
 end
