@@ -16,7 +16,7 @@ var files embed.FS
 // Scripts are the operations. All are atomic, do bounded work, and are loaded into
 // a server on first use and again after a SCRIPT FLUSH.
 type Scripts struct {
-	Reserve, Peek, Cancel, Adjust, Park, Freeze *redis.Script
+	Reserve, Peek, Cancel, Adjust, Park, Freeze, Renew, Release *redis.Script
 }
 
 // New returns the operations.
@@ -37,6 +37,8 @@ func WithClock(clock string) Scripts {
 		Adjust:  redis.NewScript(onPolicy + read("adjust.lua")),
 		Park:    redis.NewScript(clock + read("park.lua")),
 		Freeze:  redis.NewScript(clock + read("freeze.lua")),
+		Renew:   redis.NewScript(onPolicy + read("renew.lua")),
+		Release: redis.NewScript(onPolicy + read("release.lua")),
 	}
 }
 
@@ -47,6 +49,7 @@ var policy = []string{
 	"token_bucket",
 	"interval_bucket",
 	"fixed_window",
+	"concurrency",
 	"policy",
 }
 

@@ -35,7 +35,7 @@ for request = 1, request_count do
   local reach = now + wait_us
   for i, limit in ipairs(limits) do
     if limit.algorithm.horizon then
-      reach = math.min(reach, limit.algorithm.horizon(state_of(request, i), limit, now) - 1)
+      reach = math.min(reach, limit.algorithm.horizon(state_of(request, i), limit, now, costs[i], who) - 1)
     end
   end
   local granted = slot == now or slot <= reach

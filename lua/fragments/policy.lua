@@ -16,6 +16,8 @@
 --                                state written with other numbers is converted, and
 --                                marked `changed`: the conversion must be kept even
 --                                if nothing is taken, or time would not tell on it.
+--                                Who keeps no string marks a key of another type
+--                                `is_foreign`, and then nothing is written at all
 --   earliest(state, limit, cost, from, now, who)
 --                                the first instant, not before `from`, at which
 --                                a request of that cost passes
@@ -32,7 +34,8 @@
 --                                gives them back if negative, and tells whether
 --   use_by(state, limit, at)     the instant before which a start at `at` must be,
 --                                or nil
---   horizon(state, limit, now)   optional: the instant before which slots must lie
+--   horizon(state, limit, now, cost, who)
+--                                optional: the instant before which slots must lie
 --   status(state, limit, now)    remaining, and reset_after_us
 --   store(state, limit, now)     the value to keep and its TTL in ms; a TTL of 0
 --                                deletes the key
@@ -120,7 +123,8 @@ end
 -- type is somebody else's: then nothing is written at all.
 local function save()
   for key, state in pairs(states) do
-    if state.changed and state.is_new and not state.limit.algorithm.save and redis.call('EXISTS', key) == 1 then
+    local unlike = state.changed and state.is_new and not state.limit.algorithm.save
+    if state.is_foreign or unlike and redis.call('EXISTS', key) == 1 then
       return redis.error_reply('RAMPMETER key ' .. key .. ' holds something that is not a limit')
     end
   end

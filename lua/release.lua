@@ -1,0 +1,28 @@
+-- release: ends the leases of a task that has ended. Unlike cancel it leaves alone
+-- what the task took from limits of other kinds: it did start.
+--
+-- KEYS  as fragments/policy.lua says
+-- ARGV  as fragments/policy.lua says, the head with the policy's concurrency
+--       limits only; then for each request:
+--         who         the task
+--         born_us (receipt_1 of reserve)        for each limit
+-- Reply the number of leases that ended; those that ran out, or that another
+--       attempt of the same task has taken over, are not among them
+-- A blind retry is safe.
+-- Needs Redis 6.2.
+
+local ended = 0
+
+for request = 1, request_count do
+  local who = next_text()
+  for i, limit in ipairs(limits) do
+    local born = next_number()
+    local state = state_of(request, i)
+    if limit.algorithm.give_back(state, limit, 0, 0, now, born, 0, who) then
+      state.changed = true
+      ended = ended + 1
+    end
+  end
+end
+
+return save() or ended

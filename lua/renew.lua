@@ -1,0 +1,32 @@
+-- renew: keeps the leases of running tasks for another term. A lease that ran out
+-- before comes back if there is room for it.
+--
+-- KEYS  as fragments/policy.lua says
+-- ARGV  as fragments/policy.lua says, the head with the policy's concurrency
+--       limits only; then for each request:
+--         who         the task
+--         cost, born_us (receipt_1 of reserve)  for each limit
+-- Reply for each request: 1 if it holds all its leases now, 0 if one is lost,
+--       because it ran out and there was no room, or because another attempt of
+--       the same task has taken it over
+-- A blind retry is safe.
+-- Needs Redis 6.2.
+
+local reply = {}
+
+for request = 1, request_count do
+  local who = next_text()
+  local held = 1
+  for i, limit in ipairs(limits) do
+    local cost, born = next_number(), next_number()
+    local state = state_of(request, i)
+    if limit.algorithm.renew(state, limit, cost, now, born, who) then
+      state.changed = true
+    else
+      held = 0
+    end
+  end
+  reply[request] = held
+end
+
+return save() or reply
