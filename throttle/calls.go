@@ -22,9 +22,10 @@ type policyCalls struct {
 	freezeKey string
 	// head is the first part of every call's arguments: the limits.
 	head []any
-	// paced is set when a limit counts over every interval, not by window.
+	// paced is set when a limit counts over every interval, not by window or lease.
 	paced  bool
 	flight flight
+	leases *leases // nil without a concurrency limit
 }
 
 func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
@@ -32,11 +33,12 @@ func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 	c.head = []any{len(policy.Limits)}
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
-		c.paced = c.paced || limit.Algorithm != FixedWindow
+		c.paced = c.paced || limit.Algorithm != FixedWindow && limit.Algorithm != Concurrency
 		c.head = append(c.head, limit.script()...)
 	}
 	c.flight.most = max(1, mostKeys/len(policy.Limits))
 	c.flight.land = c.reserveAll
+	c.leases = newLeases(c)
 	return c
 }
 

@@ -24,6 +24,9 @@ func newClaim(policy *Policy, request Request) (*claim, error) {
 		keys:    make([]string, len(policy.Limits)),
 		costs:   make([]int64, len(policy.Limits)),
 	}
+	if request.TaskID == "" && len(policy.concurrency()) > 0 {
+		c.request.TaskID = newHolder()
+	}
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
 		if limit.Per != "" {

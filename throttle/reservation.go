@@ -41,6 +41,8 @@ type Reservation struct {
 
 	mu        sync.Mutex
 	cancelled bool
+	hold      *hold // while its task runs
+	released  bool
 }
 
 // Wait sleeps until the slot of a granted reservation and returns nil when the
@@ -90,6 +92,7 @@ func (r *Reservation) Throttled() *ThrottledError {
 // goes to the next request that can take it as it stands, and nobody else's moves.
 // It goes on when ctx ends, for a few seconds at most.
 func (r *Reservation) Cancel(ctx context.Context) error {
+	r.endHold()
 	r.mu.Lock()
 	done := r.cancelled || r.Outcome != Granted
 	r.cancelled = true
@@ -99,7 +102,9 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	return r.limiter.policies[r.Policy].cancel(ctx, r)
+	calls := r.limiter.policies[r.Policy]
+	defer calls.leases.freed(r.claim)
+	return calls.cancel(ctx, r)
 }
 
 // Adjust corrects what the reservation took to what its task really cost, once

@@ -1,0 +1,202 @@
+package throttle
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+)
+
+// Hold keeps the slots that a granted reservation took from concurrency limits
+// while its task runs: their leases are renewed every third of their length,
+// together with those of the policy's other running tasks. Call it after
+// [Reservation.Wait], and [Reservation.Release] when the task has really ended.
+// When ctx ends first, the renewals end, and the slots with their leases.
+//
+// It returns at once. A reservation from a policy without a concurrency limit
+// has nothing to hold, and neither has one that was not granted or is held.
+func (r *Reservation) Hold(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	leases := r.leases()
+	if leases == nil || r.cancelled || r.released || r.hold != nil {
+		return
+	}
+	hold := leases.newHold(r)
+	leases.keeper.add(hold)
+	hold.forget = context.AfterFunc(ctx, func() { leases.keeper.drop(hold) })
+	r.hold = hold
+}
+
+// Lost returns a channel that is closed when a slot of a held reservation is lost
+// while its task runs: the lease ran out, because this process or Redis stood
+// still for longer than it, and others have taken the slot; or another attempt of
+// the same task has taken it over; or Redis could not be asked for as long as the
+// lease lasts. More tasks than slots may run then: whether the task is to go on is
+// the caller's choice. Renewals go on, and get a slot back that becomes free.
+//
+// It is nil before [Reservation.Hold], and where that holds nothing.
+func (r *Reservation) Lost() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hold == nil {
+		return nil
+	}
+	return r.hold.lost
+}
+
+// Release ends the slots that the reservation took from concurrency limits,
+// because its task has ended. What it took from other limits stays taken. Once it
+// has succeeded, further calls do nothing; after an error it may be called again,
+// or the leases be left to run out.
+//
+// It goes on when ctx ends, for a few seconds at most. Without a concurrency limit
+// it does nothing.
+func (r *Reservation) Release(ctx context.Context) error {
+	r.endHold()
+	r.mu.Lock()
+	leases, claim, receipts := r.leases(), r.claim, r.receipts
+	if r.cancelled || r.released {
+		leases = nil
+	}
+	r.mu.Unlock()
+	if leases == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	if err := leases.release(ctx, claim, receipts); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.released = true
+	r.mu.Unlock()
+	return nil
+}
+
+// endHold ends the renewals and waits for one that is under way: what comes after
+// it must have the last word.
+func (r *Reservation) endHold() {
+	r.mu.Lock()
+	hold := r.hold
+	r.mu.Unlock()
+	if hold == nil {
+		return
+	}
+	hold.forget()
+	if round := r.limiter.policies[r.Policy].leases.keeper.drop(hold); round != nil {
+		<-round
+	}
+}
+
+// leases returns what makes calls about the slots that r has, or nil when it has
+// none.
+func (r *Reservation) leases() *leases {
+	if r.Outcome != Granted {
+		return nil
+	}
+	return r.limiter.policies[r.Policy].leases
+}
+
+// leases makes the calls for the concurrency limits of one policy.
+type leases struct {
+	calls  *policyCalls
+	limits []int // the concurrency limits, by their place in the policy
+	head   []any // the first part of every call's arguments: those limits
+	keeper keeper
+	line   line
+}
+
+// newLeases returns nil for a policy without a concurrency limit.
+func newLeases(calls *policyCalls) *leases {
+	l := &leases{calls: calls, limits: calls.policy.concurrency()}
+	if len(l.limits) == 0 {
+		return nil
+	}
+	l.head = []any{len(l.limits)}
+	for _, i := range l.limits {
+		limit := &calls.policy.Limits[i]
+		l.head = append(l.head, limit.script()...)
+		if l.keeper.lease == 0 || limit.lease() < l.keeper.lease {
+			l.keeper.lease = limit.lease()
+		}
+	}
+	l.keeper.most = max(1, mostKeys/len(l.limits))
+	l.keeper.renew = l.renew
+	return l
+}
+
+// concurrency returns the places of the policy's concurrency limits.
+func (p *Policy) concurrency() []int {
+	var places []int
+	for i := range p.Limits {
+		if p.Limits[i].Algorithm == Concurrency {
+			places = append(places, i)
+		}
+	}
+	return places
+}
+
+// newHolder returns a name for a task that has none, to hold its leases by.
+func newHolder() string { return "unnamed/" + rand.Text() }
+
+// key returns where a limit, by its place in the policy, keeps a claim's leases.
+func (l *leases) key(c *claim, i int) string {
+	return stateKey(l.calls.policy.Name, l.calls.policy.Limits[i].Name, c.keys[i])
+}
+
+// newHold returns what it takes to renew r's leases.
+func (l *leases) newHold(r *Reservation) *hold {
+	h := &hold{
+		args: []any{keyName(r.claim.request.TaskID)},
+		// The slot, and with it the lease, began no earlier than this.
+		renewed: r.sent.Add(r.RetryAfter()),
+		lost:    make(chan struct{}),
+	}
+	for _, i := range l.limits {
+		h.keys = append(h.keys, l.key(r.claim, i))
+		h.args = append(h.args, r.claim.costs[i], r.receipts[2*i])
+	}
+	return h
+}
+
+// renew renews the leases of some holds and tells for each whether it has them.
+func (l *leases) renew(ctx context.Context, holds []*hold) ([]bool, error) {
+	keys := []string{l.calls.freezeKey}
+	args := append([]any(nil), l.head...)
+	for _, h := range holds {
+		keys = append(keys, h.keys...)
+		args = append(args, h.args...)
+	}
+	reply, err := l.calls.scripts.Renew.Run(ctx, l.calls.redis, keys, args...).BoolSlice()
+	if err == nil && len(reply) != len(holds) {
+		err = fmt.Errorf("a reply of %d numbers for %d requests", len(reply), len(holds))
+	}
+	return reply, wrapCall("renew", l.calls.policy.Name, err)
+}
+
+// release ends the leases of a claim, and tells those who wait for one here.
+func (l *leases) release(ctx context.Context, c *claim, receipts []int64) error {
+	keys := []string{l.calls.freezeKey}
+	args := append([]any(nil), l.head...)
+	args = append(args, keyName(c.request.TaskID))
+	for _, i := range l.limits {
+		keys = append(keys, l.key(c, i))
+		args = append(args, receipts[2*i])
+	}
+	err := l.calls.scripts.Release.Run(ctx, l.calls.redis, keys, args...).Err()
+	if err != nil {
+		return wrapCall("release", l.calls.policy.Name, err)
+	}
+	l.freed(c)
+	return nil
+}
+
+// freed tells those who wait here that a claim's slots have ended.
+func (l *leases) freed(c *claim) {
+	if l == nil {
+		return
+	}
+	for _, i := range l.limits {
+		l.line.call(l.key(c, i))
+	}
+}
