@@ -48,8 +48,11 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 	for _, c := range b.contenders {
 		b.progress.step("bytes per key, %s", c.name)
 		m, err := b.weigh(ctx, admin, c)
+		if ctx.Err() != nil {
+			return report, ctx.Err()
+		}
 		if err != nil {
-			return report, fmt.Errorf("bytes per key of %s: %w", c.name, err)
+			m.Error = err.Error() // its own fault; the others are measured all the same
 		}
 		report.Memory = append(report.Memory, m)
 	}
@@ -67,7 +70,7 @@ func (b *bench) cell(ctx context.Context, admin *redis.Client, callers, keys int
 		client := b.client()
 		defer client.Close()
 		var err error
-		if deciders[i], err = c.open(client, generous, names); err != nil {
+		if deciders[i], err = c.open(client, c.generous(), names); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
 		// Connections are made and scripts are loaded before it counts.

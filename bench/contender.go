@@ -16,6 +16,17 @@ type contender struct {
 	// open prepares it for one limit on each of the keys, through a client of its
 	// own. What can be made ready before a call is made ready here.
 	open func(client *redis.Client, limit limit, keys []string) (decide, error)
+	// limit is its own generous limit, for a contender that can not have the one
+	// of all others. Usually zero.
+	limit limit
+}
+
+// generous is the limit that its decisions are measured with.
+func (c *contender) generous() limit {
+	if c.limit != (limit{}) {
+		return c.limit
+	}
+	return generous
 }
 
 // decide asks for one token of the limit of keys[i]. A denial is errDenied.
@@ -35,6 +46,8 @@ var (
 	// generous is above what any contender can spend in its turns, yet refills more
 	// slowly than it is spent, so that there is always a debt to reckon with.
 	generous = limit{count: 10_000_000, period: 1000 * time.Second}
+	// short is as generous for what must remember each of its few tokens.
+	short = limit{count: 10_000, period: 10 * time.Millisecond}
 	// slow leaves a key behind for long enough to be looked at.
 	slow = limit{count: 1000, period: 24 * time.Hour}
 	// narrow is used up in a moment.
@@ -51,7 +64,7 @@ func allContenders() []contender { return append(peers(), ours()...) }
 // reason.
 func admit(all []contender) (admitted []contender, leftOut []string) {
 	for _, c := range all {
-		if _, err := c.open(nil, generous, nil); err != nil {
+		if _, err := c.open(nil, c.generous(), nil); err != nil {
 			leftOut = append(leftOut, fmt.Sprintf("%s: %v", c.name, err))
 			continue
 		}

@@ -16,7 +16,8 @@ type memory struct {
 	// Idle: after one request, and nothing since.
 	Idle float64 `json:"idle"`
 	// Full: after traffic that used up the limit for longer than its period.
-	Full float64 `json:"full"`
+	Full  float64 `json:"full"`
+	Error string  `json:"error,omitempty"`
 }
 
 // idleKeys is how many keys the average of memory.Idle is of.

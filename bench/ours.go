@@ -20,7 +20,7 @@ func ours() []contender {
 		policy("p2", "token_bucket interval", "{name: a, algorithm: token_bucket, rate: RATE, refill: interval, per: key}"),
 		policy("p3", "fixed_window clock", "{name: a, algorithm: fixed_window, rate: RATE, anchor: clock, per: key}"),
 		policy("p4", "fixed_window first", "{name: a, algorithm: fixed_window, rate: RATE, anchor: first, per: key}"),
-		policy("p5", "sliding_log", "{name: a, algorithm: sliding_log, rate: RATE, per: key}"),
+		policy("p5", "sliding_log", "{name: a, algorithm: sliding_log, rate: RATE, per: key}").with(short),
 		policy("p6", "sliding_window", "{name: a, algorithm: sliding_window, rate: RATE, per: key}"),
 		slots("p7", "concurrency", "{name: a, algorithm: concurrency, slots: 1000, per: key}"),
 		policy("p8", "three limits",
@@ -30,9 +30,15 @@ func ours() []contender {
 	}
 }
 
+// with gives a contender a generous limit of its own.
+func (c contender) with(limit limit) contender {
+	c.limit = limit
+	return c
+}
+
 // policy is a contender whose decision is a call of Reserve.
 func policy(id, name string, limits ...string) contender {
-	return contender{name, func(client *redis.Client, limit limit, keys []string) (decide, error) {
+	return contender{name: name, open: func(client *redis.Client, limit limit, keys []string) (decide, error) {
 		reserve, err := openPolicy(client, id, limit, keys, limits)
 		if err != nil {
 			return nil, err
@@ -47,7 +53,7 @@ func policy(id, name string, limits ...string) contender {
 // slots is a contender whose decision is a call of Reserve and the end of the
 // lease: slots that nobody gives back run out.
 func slots(id, name string, limits ...string) contender {
-	return contender{name, func(client *redis.Client, limit limit, keys []string) (decide, error) {
+	return contender{name: name, open: func(client *redis.Client, limit limit, keys []string) (decide, error) {
 		reserve, err := openPolicy(client, id, limit, keys, limits)
 		if err != nil {
 			return nil, err

@@ -20,10 +20,10 @@ const (
 
 func peers() []contender {
 	return []contender{
-		{bareName, openBare},
-		{redisRateName, openRedisRate},
-		{"throttled", openThrottled},
-		{"ulule/limiter", openUlule},
+		{name: bareName, open: openBare},
+		{name: redisRateName, open: openRedisRate},
+		{name: "throttled", open: openThrottled},
+		{name: "ulule/limiter", open: openUlule},
 	}
 }
 

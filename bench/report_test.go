@@ -95,7 +95,7 @@ func TestWriteText(t *testing.T) {
 			{Name: bareName, Callers: 500, Keys: 100_000, AgainstBare: 1, AgainstRedisRate: 1.5},
 			{Name: "ours", Callers: 500, Keys: 100_000, AgainstBare: 6.25, AgainstRedisRate: 9},
 		},
-		Memory: []memory{{Name: bareName}, {Name: "ours", Idle: 72, Full: 104.4}},
+		Memory: []memory{{Name: bareName}, {Name: "ours", Idle: 72, Full: 104.4}, {Name: "broken", Error: "no such"}},
 	}
 	var text strings.Builder
 	require.NoError(t, r.writeText(&text))
@@ -125,5 +125,7 @@ Decisions for each one of redis_rate
 Bytes per key: idle is asked once; full is used up, at 1000 per 500ms
                           idle  full
   ours                      72   104
+  broken                     0     0
+  broken failed with: no such
 `, text.String())
 }

@@ -87,6 +87,11 @@ func (r *report) writeMemory(w io.Writer) {
 		fmt.Fprintf(table, "%s\t%.0f\t%.0f\t\n", padded(m.Name), m.Idle, m.Full)
 	}
 	_ = table.Flush()
+	for _, m := range r.Memory {
+		if m.Error != "" {
+			fmt.Fprintf(w, "  %s failed with: %s\n", m.Name, m.Error)
+		}
+	}
 }
 
 // newTable aligns cells to the right.
