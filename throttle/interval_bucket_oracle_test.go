@@ -31,18 +31,21 @@ func (o *intervalOracle) at(now int64) (seen intervalOracle, converted bool) {
 		same := n.period == s.period && n.capacity == s.capacity
 		if !same && s.taken > 0 {
 			converted = true
-			ahead := max(0, s.taken-s.capacity)
-			s.taken = ahead + ceilDiv((s.taken-ahead)*n.capacity, s.capacity)
-			s.refilled = now - max(0, now-s.refilled)*n.period/s.period
+			if s.last > now { // slots ahead leave an empty bucket behind
+				s.refilled, s.taken = s.last, n.capacity
+			} else {
+				s.taken = ceilDiv(min(s.taken, s.capacity)*n.capacity, s.capacity)
+				s.refilled = now - max(0, now-s.refilled)*n.period/s.period
+			}
 		}
 		s.count, s.period, s.capacity, s.next = n.count, n.period, n.capacity, nil
-	}
-	if s.taken == 0 {
-		s.last = 0
 	}
 	for s.taken > 0 && s.refilled+s.period <= now {
 		s.refilled += s.period
 		s.taken = max(0, s.taken-s.count)
+	}
+	if s.taken == 0 {
+		s.last = 0
 	}
 	return s, converted
 }

@@ -26,14 +26,18 @@ local function refill(state, period_us, count, now)
 end
 
 -- Other numbers than those the state was written with: the bucket keeps the share
--- that was used, and the share of the period that has passed.
+-- that was used, and the share of the period that has passed. Slots ahead stay
+-- where they are, and leave an empty bucket behind.
 local function rescale_interval(state, limit, now, was_period_us, was_capacity)
   if not state.start then
     return
   end
   state.changed = true
-  local ahead = math.max(0, state.taken - was_capacity)
-  state.taken = ahead + math.ceil((state.taken - ahead) * limit.capacity / was_capacity)
+  if state.last > now then
+    state.start, state.taken = state.last, limit.capacity
+    return
+  end
+  state.taken = math.ceil(math.min(state.taken, was_capacity) * limit.capacity / was_capacity)
   state.start = now - math.floor(math.max(0, now - state.start) * limit.period_us / was_period_us)
 end
 
@@ -87,9 +91,17 @@ function interval_bucket.spread(state, limit, cost, from, now)
   return math.max(from, at + math.floor(before * limit.period_us / limit.count))
 end
 
-function interval_bucket.take(state, _, cost, at)
+function interval_bucket.take(state, limit, cost, at)
   state.start = state.start or at
-  state.taken = state.taken + cost
+  local refills = math.max(0, math.floor((at - state.start) / limit.period_us))
+  if refills <= refills_for(state, limit, cost) then
+    state.taken = state.taken + cost
+  else
+    -- Another limit put the slot off. The tokens must be there then, so what is
+    -- taken now stays taken, and refills go on from there.
+    state.taken = math.max(state.taken, math.max(0, state.taken - refills * limit.count) + cost)
+    state.start = state.start + refills * limit.period_us
+  end
   state.last = math.max(state.last, at)
   return state.start, state.taken
 end
