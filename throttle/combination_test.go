@@ -1,0 +1,106 @@
+package throttle_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// judged is a limit and what its law says of the starts under it.
+type judged struct {
+	limit throttle.Limit
+	most  int64
+	count func([]time.Time) int
+}
+
+// randomJudged returns a random limit on starts of cost 1.
+func randomJudged(random *rand.Rand, name string) judged {
+	count, burst := 1+random.Int64N(8), 1+random.Int64N(5)
+	period := time.Duration(1+random.Int64N(40)) * 50 * time.Millisecond
+	rate := throttle.Rate{Count: count, Period: period}
+	switch random.IntN(3) {
+	case 0:
+		return judged{
+			bucket(name, count, period, burst), burst,
+			func(starts []time.Time) int { return throttletest.MaxBurst(starts, count, period) },
+		}
+	case 1:
+		limit := bucket(name, count, period, burst)
+		limit.Refill = throttle.RefillInterval
+		return judged{
+			limit, burst + min(count, burst),
+			func(starts []time.Time) int { return throttletest.MaxInAnyInterval(starts, period) },
+		}
+	default:
+		return judged{
+			throttle.Limit{Name: name, Algorithm: throttle.FixedWindow, Rate: rate}, count,
+			func(starts []time.Time) int { return throttletest.MaxPerWindow(starts, period, time.Unix(0, 0)) },
+		}
+	}
+}
+
+// Laws 1 and 2 for any combination of limits, shared and per key, with slots ahead,
+// cancels and time going on: no limit ever sees too many starts, and a denial
+// leaves Redis as it was, to the byte.
+func TestCombinationsKeepEveryLimit(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(120) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		judges := make([]judged, 1+random.IntN(4))
+		limits := make([]throttle.Limit, len(judges))
+		for i := range judges {
+			judges[i] = randomJudged(random, fmt.Sprintf("l%d", i))
+			if i > 0 && random.IntN(2) == 0 {
+				judges[i].limit.Per = "user"
+			}
+			limits[i] = judges[i].limit
+		}
+		granted := combine(t, random, limits)
+		for i, judge := range judges {
+			starts := map[string][]time.Time{}
+			for _, r := range granted {
+				key := r.Limits[i].Key
+				starts[key] = append(starts[key], r.At)
+			}
+			for key, at := range starts {
+				require.LessOrEqual(t, int64(judge.count(at)), judge.most, "seed %d, %s, key %q", seed, judge.limit.String(), key)
+			}
+		}
+	}
+}
+
+// combine lets requests of two users come and go, and returns what was granted and
+// not given back.
+func combine(t *testing.T, random *rand.Rand, limits []throttle.Limit) (granted []*throttle.Reservation) {
+	t.Helper()
+	b := newBench(t, limits...)
+	var now time.Duration
+	for range 80 {
+		switch n := random.IntN(10); {
+		case n < 6:
+			before := b.contents()
+			r := b.reserve(time.Duration(random.IntN(3))*time.Second, "user", fmt.Sprint(random.IntN(2)))
+			if r.Outcome == throttle.Granted {
+				granted = append(granted, r)
+			} else {
+				require.Equal(t, before, b.contents())
+			}
+		case n < 7 && len(granted) > 0:
+			i := random.IntN(len(granted))
+			if granted[i].At.After(noon.Add(now)) { // not started yet
+				require.NoError(t, granted[i].Cancel(t.Context()))
+				granted = append(granted[:i], granted[i+1:]...)
+			}
+		default:
+			now += time.Duration(random.Int64N(int64(700 * time.Millisecond))).Truncate(time.Microsecond)
+			b.at(now)
+		}
+	}
+	return granted
+}
