@@ -6,6 +6,7 @@ package lua
 
 import (
 	"embed"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -16,41 +17,38 @@ var files embed.FS
 // Scripts are the operations. All are atomic, do bounded work, and are loaded into
 // a server on first use and again after a SCRIPT FLUSH.
 type Scripts struct {
-	Reserve, Peek, Cancel, Adjust, Park, Freeze, Renew, Release *redis.Script
+	Reserve, Peek, Cancel, Adjust, Park, Freeze, Renew, Release, Recent *redis.Script
 }
 
-// New returns the operations.
-func New() Scripts { return WithClock(read("fragments/clock.lua")) }
+// New returns the operations for a policy whose limits have these algorithms: each
+// is the name of a fragment. Only what is named is part of the scripts, for every
+// function costs time at every call.
+func New(algorithms ...string) Scripts {
+	return WithClock(read("fragments/clock.lua"), algorithms...)
+}
 
 // WithClock returns the operations with another source of time than Redis's own
 // TIME, for tests that have to say what time it is on a real server: Lua text that
 // defines now_us, int and ttl_ms as fragments/clock.lua does.
-func WithClock(clock string) Scripts {
-	onPolicy := clock
-	for _, fragment := range policy {
-		onPolicy += read("fragments/" + fragment + ".lua")
+func WithClock(clock string, algorithms ...string) Scripts {
+	shared := clock + read("fragments/algorithms.lua")
+	onPolicy := shared
+	slices.Sort(algorithms) // equal policies share their scripts
+	for _, name := range slices.Compact(algorithms) {
+		onPolicy += read("fragments/" + name + ".lua")
 	}
+	onPolicy += read("fragments/policy.lua")
 	return Scripts{
 		Reserve: redis.NewScript(onPolicy + read("reserve.lua")),
 		Peek:    redis.NewScript(onPolicy + read("peek.lua")),
 		Cancel:  redis.NewScript(onPolicy + read("cancel.lua")),
 		Adjust:  redis.NewScript(onPolicy + read("adjust.lua")),
-		Park:    redis.NewScript(clock + read("park.lua")),
-		Freeze:  redis.NewScript(clock + read("freeze.lua")),
 		Renew:   redis.NewScript(onPolicy + read("renew.lua")),
 		Release: redis.NewScript(onPolicy + read("release.lua")),
+		Recent:  redis.NewScript(shared + read("fragments/sliding_log.lua") + read("recent.lua")),
+		Park:    redis.NewScript(clock + read("park.lua")),
+		Freeze:  redis.NewScript(clock + read("freeze.lua")),
 	}
-}
-
-// policy is what the operations on a policy share: the algorithms, a file each, and
-// what binds them together.
-var policy = []string{
-	"algorithms",
-	"token_bucket",
-	"interval_bucket",
-	"fixed_window",
-	"concurrency",
-	"policy",
 }
 
 func read(path string) string {

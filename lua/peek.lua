@@ -9,13 +9,17 @@
 -- Needs Redis 6.2.
 
 local who = next_text()
-local costs = next_costs()
+local costs = {}
+for i = 1, #limits do
+  costs[i] = next_number()
+end
+local places = in_order(1)
 local opens = math.max(now, frozen_until)
-local at, held_by = first_instant(1, costs, opens, 'earliest', who)
+local at, held_by = first_instant(places, costs, opens, 'earliest', who)
 if held_by == 0 and opens > now then
   held_by = -1
 end
 
 local reply = { now, at, held_by }
-report(reply, 1)
+report(reply, places)
 return reply

@@ -13,11 +13,12 @@
 
 local ended = 0
 
-for request = 1, request_count do
+for request = 1, (#KEYS - 1) / #limits do
+  local places = in_order(request)
   local who = next_text()
   for i, limit in ipairs(limits) do
     local born = next_number()
-    local state = state_of(request, i)
+    local state = state_of(places, i)
     if limit.algorithm.give_back(state, limit, 0, 0, now, born, 0, who) then
       state.changed = true
       ended = ended + 1

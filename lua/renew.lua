@@ -14,12 +14,13 @@
 
 local reply = {}
 
-for request = 1, request_count do
+for request = 1, (#KEYS - 1) / #limits do
+  local places = in_order(request)
   local who = next_text()
   local held = 1
   for i, limit in ipairs(limits) do
     local cost, born = next_number(), next_number()
-    local state = state_of(request, i)
+    local state = state_of(places, i)
     if limit.algorithm.renew(state, limit, cost, now, born, who) then
       state.changed = true
     else

@@ -11,9 +11,6 @@ import (
 	"github.com/rampmeter/rampmeter/lua"
 )
 
-// scripts are what every Limiter runs.
-var scripts = lua.New()
-
 // policyCalls makes the script calls for one policy.
 type policyCalls struct {
 	redis     redis.UniversalClient
@@ -29,13 +26,14 @@ type policyCalls struct {
 }
 
 func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
-	c := &policyCalls{redis: client, scripts: scripts, policy: policy, freezeKey: freezeKey(policy.Name)}
+	c := &policyCalls{redis: client, policy: policy, freezeKey: freezeKey(policy.Name)}
 	c.head = []any{len(policy.Limits)}
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
 		c.paced = c.paced || limit.Algorithm != FixedWindow && limit.Algorithm != Concurrency
 		c.head = append(c.head, limit.script()...)
 	}
+	c.scripts = lua.New(policy.algorithms()...)
 	c.flight.most = max(1, mostKeys/len(policy.Limits))
 	c.flight.land = c.reserveAll
 	c.leases = newLeases(c)
@@ -61,7 +59,30 @@ func (c *policyCalls) call(claims ...*claim) (keys []string, args []any) {
 	return keys, args
 }
 
-// reserve joins the next shared call and waits for its own answer.
+// requests makes the keys and arguments of reserve. Requests mostly share keys;
+// each is sent once.
+func (c *policyCalls) requests(claims []*claim) (keys []string, args []any) {
+	keys, args = c.call()
+	args = append(args, len(claims))
+	places := make(map[string]int, len(c.policy.Limits))
+	for _, claim := range claims {
+		args = append(args, max(0, claim.request.MaxWait.Microseconds()), keyName(claim.request.TaskID))
+		for i := range c.policy.Limits {
+			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, claim.keys[i])
+			place, there := places[key]
+			if !there {
+				keys = append(keys, key)
+				place = len(keys) // Lua counts from 1
+				places[key] = place
+			}
+			args = append(args, place, claim.costs[i])
+		}
+	}
+	return keys, args
+}
+
+// reserve joins the next shared call and waits for its own answer. A caller who
+// makes the call himself hears of the end of ctx when the call returns.
 func (c *policyCalls) reserve(ctx context.Context, l *Limiter, claim *claim) (*Reservation, error) {
 	p := newPassenger(claim, l)
 	c.flight.board(p)
@@ -82,13 +103,7 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 	for i, p := range passengers {
 		claims[i] = p.claim
 	}
-	keys, args := c.call(claims...)
-	for _, claim := range claims {
-		args = append(args, max(0, claim.request.MaxWait.Microseconds()), keyName(claim.request.TaskID))
-		for _, cost := range claim.costs {
-			args = append(args, cost)
-		}
-	}
+	keys, args := c.requests(claims)
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	sent := time.Now()
@@ -117,14 +132,14 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 			Now:    time.UnixMicro(now),
 			At:     time.UnixMicro(reply[0]),
 			HeldBy: c.heldBy(reply[2]),
-			Limits: c.statuses(p.claim, reply[4:4+2*n]),
+			Limits: c.statuses(p.claim, reply[4+2*n:]),
 		},
 		limiter:  p.limiter,
 		claim:    p.claim,
 		sent:     sent,
 		received: received,
 		paced:    c.paced,
-		receipts: reply[4+2*n:],
+		receipts: reply[4 : 4+2*n],
 	}
 	if reply[1] == 1 {
 		r.Outcome = Granted

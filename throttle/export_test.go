@@ -6,12 +6,12 @@ import "github.com/rampmeter/rampmeter/lua"
 // sets, in microseconds, instead of Redis's TIME: a real server's clock can not be
 // told what time it is.
 func RunByClockKey(l *Limiter, key string) {
-	byKey := lua.WithClock(`
+	clock := `
 local function now_us() return tonumber(redis.call('GET', '` + key + `')) end
 local function int(n) return string.format('%.0f', n) end
 local function ttl_ms(us) return us > 0 and 10000000 or 0 end
-`)
+`
 	for _, calls := range l.policies {
-		calls.scripts = byKey
+		calls.scripts = lua.WithClock(clock, calls.policy.algorithms()...)
 	}
 }

@@ -7,7 +7,8 @@ import (
 
 // flight carries concurrent requests of one process for one policy to Redis
 // together (group commit): whoever finds a call under way boards the next one,
-// which leaves when the one under way has landed. Nobody waits for company.
+// which leaves when the one under way has landed. Nobody waits for company, and who
+// finds no call under way makes one himself, without a change of goroutines.
 type flight struct {
 	most int                // passengers of one call
 	land func([]*passenger) // makes the call and answers every passenger
@@ -17,15 +18,26 @@ type flight struct {
 	flying  bool
 }
 
-// board queues a passenger, and starts flying when nobody is.
+// board queues a passenger for the next call, or makes it at once when nobody is
+// flying; then the passenger has its answer when board returns.
 func (f *flight) board(p *passenger) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.waiting = append(f.waiting, p)
-	if !f.flying {
-		f.flying = true
-		go f.fly()
+	if f.flying {
+		f.waiting = append(f.waiting, p)
+		f.mu.Unlock()
+		return
 	}
+	f.flying = true
+	f.mu.Unlock()
+	f.land([]*passenger{p})
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.waiting) == 0 {
+		f.flying = false
+		return
+	}
+	go f.fly()
 }
 
 // fly makes calls until nobody is waiting. Each call is bounded by callTimeout,
@@ -38,17 +50,13 @@ func (f *flight) fly() {
 			next = next[:f.most:f.most]
 		}
 		f.waiting = f.waiting[len(next):]
-		if len(f.waiting) == 0 {
-			f.waiting = nil
-		}
-		next = present(next)
-		if len(next) == 0 && f.waiting == nil {
-			f.flying = false
+		if len(next) == 0 {
+			f.waiting, f.flying = nil, false
 			f.mu.Unlock()
 			return
 		}
 		f.mu.Unlock()
-		if len(next) > 0 {
+		if next = present(next); len(next) > 0 {
 			f.land(next)
 		}
 	}

@@ -142,6 +142,15 @@ func (l *Limit) Capacity() int64 {
 	return l.Rate.Count
 }
 
+// algorithms returns the names that the scripts have for the limits' algorithms.
+func (p *Policy) algorithms() []string {
+	names := make([]string, len(p.Limits))
+	for i := range p.Limits {
+		names[i], _ = p.Limits[i].script()[0].(string)
+	}
+	return names
+}
+
 // script returns the limit as the scripts read it: algorithm, count, period_us,
 // capacity, option, extra.
 func (l *Limit) script() []any {

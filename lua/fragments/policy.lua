@@ -3,7 +3,8 @@
 --
 -- Every operation on a policy is called with the same head:
 --   KEYS[1]      freeze key
---   KEYS[2..]    for each request, for each limit: its state key
+--   KEYS[2..]    state keys: for each request, for each limit; an operation that
+--                names their places may leave out what it has already
 --   ARGV[1]      number of limits
 --   ARGV[2..]    for each limit: algorithm, count, period_us, capacity, option,
 --                extra (what option and extra are is up to the algorithm)
@@ -50,7 +51,8 @@ local function next_text()
 end
 
 local function next_number()
-  return tonumber(next_text())
+  argument = argument + 1
+  return ARGV[argument] + 0
 end
 
 for i = 1, tonumber(ARGV[1]) do
@@ -63,8 +65,6 @@ for i = 1, tonumber(ARGV[1]) do
   limits[i] = limit
 end
 
-local request_count = (#KEYS - 1) / #limits
-
 -- One read for all keys. MGET answers nil for a key of another type, too; save()
 -- looks twice before it writes to a key that seemed to be missing.
 local raw = redis.call('MGET', unpack(KEYS))
@@ -74,28 +74,37 @@ local frozen_until = tonumber(raw[1] or 0)
 -- by one.
 local states = {}
 
-local function state_of(request, i)
-  local at = 1 + (request - 1) * #limits + i
-  local key = KEYS[at]
-  local state = states[key]
+local function state_of(places, i)
+  local place = places[i]
+  local state = states[place]
   if not state then
-    state = limits[i].algorithm.load(raw[at], limits[i], now, key)
-    state.limit, state.is_new = limits[i], not raw[at]
-    states[key] = state
+    local limit = limits[i]
+    state = limit.algorithm.load(raw[place], limit, now, KEYS[place])
+    state.limit, state.is_new = limit, not raw[place]
+    states[place] = state
   end
   return state
+end
+
+-- The places in KEYS of a request's state keys, where they come request by request.
+local function in_order(request)
+  local places = {}
+  for i = 1, #limits do
+    places[i] = 1 + (request - 1) * #limits + i
+  end
+  return places
 end
 
 -- The first instant, not before `from`, at which all limits pass, by each
 -- algorithm's `method` (earliest or spread); and which limit came last to it.
 -- A limit only ever moves the instant later, so this ends when none does.
-local function first_instant(request, costs, from, method, who)
+local function first_instant(places, costs, from, method, who)
   local at, held_by = from, 0
   local moved
   repeat
     moved = false
     for i, limit in ipairs(limits) do
-      local earliest = limit.algorithm[method](state_of(request, i), limit, costs[i], at, now, who)
+      local earliest = limit.algorithm[method](state_of(places, i), limit, costs[i], at, now, who)
       if earliest > at then
         at, held_by, moved = earliest, i, true
       end
@@ -104,32 +113,25 @@ local function first_instant(request, costs, from, method, who)
   return at, held_by
 end
 
-local function next_costs()
-  local costs = {}
-  for i = 1, #limits do
-    costs[i] = next_number()
-  end
-  return costs
-end
-
 -- Appends remaining and reset_after_us of every limit to a reply.
-local function report(reply, request)
+local function report(reply, places)
   for i, limit in ipairs(limits) do
-    reply[#reply + 1], reply[#reply + 2] = limit.algorithm.status(state_of(request, i), limit, now)
+    reply[#reply + 1], reply[#reply + 2] = limit.algorithm.status(state_of(places, i), limit, now)
   end
 end
 
 -- Writes every state that was marked changed, each key once. A key of another
 -- type is somebody else's: then nothing is written at all.
 local function save()
-  for key, state in pairs(states) do
+  for place, state in pairs(states) do
     local unlike = state.changed and state.is_new and not state.limit.algorithm.save
-    if state.is_foreign or unlike and redis.call('EXISTS', key) == 1 then
-      return redis.error_reply('RAMPMETER key ' .. key .. ' holds something that is not a limit')
+    if state.is_foreign or unlike and redis.call('EXISTS', KEYS[place]) == 1 then
+      return redis.error_reply('RAMPMETER key ' .. KEYS[place] .. ' holds something that is not a limit')
     end
   end
-  for key, state in pairs(states) do
+  for place, state in pairs(states) do
     if state.changed then
+      local key = KEYS[place]
       local algorithm = state.limit.algorithm
       if algorithm.save then
         algorithm.save(state, state.limit, now, key)

@@ -19,17 +19,28 @@ algorithms.token_bucket = token_bucket
 
 local MAX_FREE = 64
 
--- The time that n tokens are worth, as whole microseconds and parts.
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+
+-- The time that n tokens are worth, as whole microseconds and parts. Mostly a
+-- token is worth whole microseconds, and then there are no parts.
 local function worth(limit, n)
-  local parts = n * (limit.period_us % limit.count)
-  return n * math.floor(limit.period_us / limit.count) + math.floor(parts / limit.count), parts % limit.count
+  local token_us = limit.token_us
+  if not token_us then
+    token_us = floor(limit.period_us / limit.count)
+    limit.token_us, limit.token_parts = token_us, limit.period_us % limit.count
+  end
+  if limit.token_parts == 0 then
+    return n * token_us, 0
+  end
+  local parts = n * limit.token_parts
+  return n * token_us + floor(parts / limit.count), parts % limit.count
 end
 
 -- How long an empty bucket takes to fill.
 local function full_us(limit)
   if not limit.full_us then
     local us, part = worth(limit, limit.capacity)
-    limit.full_us = us + math.min(part, 1)
+    limit.full_us = us + min(part, 1)
   end
   return limit.full_us
 end
@@ -38,12 +49,12 @@ end
 -- of it that was used. Slots ahead stay where they are, and new ones come after
 -- them.
 local function rescale(state, limit, now, was_full_us)
-  local debt_us = state.tat + math.min(state.part, 1) - now
+  local debt_us = state.tat + min(state.part, 1) - now
   state.part, state.free, state.changed = 0, {}, true
   if debt_us > was_full_us then
     state.tat = now + debt_us - was_full_us + full_us(limit)
   elseif debt_us > 0 then
-    state.tat = now + math.ceil(debt_us * full_us(limit) / was_full_us)
+    state.tat = now + ceil(debt_us * full_us(limit) / was_full_us)
   end
 end
 
@@ -80,7 +91,9 @@ function token_bucket.earliest(state, limit, cost, from)
   if state.part > part then
     at = at + 1
   end
-  at = math.max(from, at)
+  if at <= from then
+    return from
+  end
   for _, free in ipairs(state.free) do
     if free.slot >= from and free.slot < at and free.cost >= cost then
       at = free.slot
@@ -99,7 +112,7 @@ local function move(state, limit, tokens)
     us, part = -us, -part
   end
   part = part + state.part
-  state.tat = state.tat + us + math.floor(part / limit.count)
+  state.tat = state.tat + us + floor(part / limit.count)
   state.part = part % limit.count
 end
 
@@ -125,12 +138,12 @@ end
 -- ahead, the last of which is one full bucket before the TAT, must still find the
 -- bucket as empty as it was reckoned.
 local function returnable(state, limit, tat, now)
-  local us = tat - math.max(now, state.tat + math.min(state.part, 1) - full_us(limit))
+  local us = tat - max(now, state.tat + min(state.part, 1) - full_us(limit))
   if us <= 0 then
     return 0
   end
-  return math.floor(us / limit.period_us) * limit.count
-    + math.floor(us % limit.period_us * limit.count / limit.period_us)
+  return floor(us / limit.period_us) * limit.count
+    + floor(us % limit.period_us * limit.count / limit.period_us)
 end
 
 -- Takes the newest reservation out of the TAT, if it is this one.
@@ -172,7 +185,7 @@ function token_bucket.adjust(state, limit, more, _, now, tat)
     state.tat, state.part = now, 0
   end
   if more < 0 then
-    more = -math.min(-more, returnable(state, limit, tat, now))
+    more = -min(-more, returnable(state, limit, tat, now))
   end
   move(state, limit, more)
   return more ~= 0
@@ -184,15 +197,18 @@ function token_bucket.use_by()
 end
 
 function token_bucket.status(state, limit, now)
-  local debt_us = state.tat + math.min(state.part, 1) - now
+  local debt_us = state.tat + min(state.part, 1) - now
   if debt_us <= 0 then
     return limit.capacity, 0
   end
+  if limit.token_parts == 0 and state.part == 0 then
+    return max(0, limit.capacity - ceil(debt_us / limit.token_us)), debt_us
+  end
   -- Whole periods first: debt_us * count would leave the exact integers.
-  local periods = math.floor((state.tat - now) / limit.period_us)
+  local periods = floor((state.tat - now) / limit.period_us)
   local rest = (state.tat - now - periods * limit.period_us) * limit.count + state.part
-  local used = periods * limit.count + math.ceil(rest / limit.period_us)
-  return math.max(0, limit.capacity - used), debt_us
+  local used = periods * limit.count + ceil(rest / limit.period_us)
+  return max(0, limit.capacity - used), debt_us
 end
 
 function token_bucket.store(state, limit, now)
@@ -204,5 +220,5 @@ function token_bucket.store(state, limit, now)
   for _, free in ipairs(state.free) do
     text = text .. ';' .. table.concat({ int(free.slot), int(free.cost), int(free.tat), int(free.part) }, ':')
   end
-  return text, ttl_ms(state.tat + math.min(state.part, 1) - now)
+  return text, ttl_ms(state.tat + min(state.part, 1) - now)
 end

@@ -1,0 +1,96 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// MostRecent is the most starts that [Limiter.Recent] tells.
+const MostRecent = 1000
+
+// ErrNoLog is wrapped by the error for a limit that does not remember who started:
+// only a [SlidingLog] does.
+var ErrNoLog = errors.New("no sliding_log")
+
+// Start is one start that a [SlidingLog] limit remembers.
+type Start struct {
+	// TaskID is the request's. One of more than 128 bytes is told as
+	// "sha256/" and its hash.
+	TaskID string
+	// At is the slot, by Redis's clock.
+	At time.Time
+	// Cost is what was taken from the limit, as adjusted since.
+	Cost int64
+}
+
+// Recent tells who started within the last period of a [SlidingLog] limit, latest
+// first: at most `most` starts, and never more than [MostRecent]. Of the request it
+// needs the policy and, if the limit has one, the attribute that Per names. Slots
+// that were granted ahead are not told before their time.
+//
+// It changes nothing. The error is an [*AttributeError] when that attribute is
+// missing, wraps [ErrUnknownPolicy] or [ErrNoLog], or says why Redis could not tell.
+func (l *Limiter) Recent(ctx context.Context, request Request, limit string, most int) ([]Start, error) {
+	calls, ok := l.policies[request.Policy]
+	if !ok {
+		return nil, unknownPolicy(request.Policy)
+	}
+	log, err := calls.policy.log(limit)
+	if err != nil {
+		return nil, err
+	}
+	value := ""
+	if log.Per != "" {
+		if value = request.Attributes[log.Per]; value == "" {
+			return nil, &AttributeError{
+				Policy: request.Policy, Limit: limit, Attribute: log.Per, Problem: "is missing",
+			}
+		}
+	}
+	key := stateKey(request.Policy, limit, value)
+	most = max(0, min(most, MostRecent))
+	reply, err := calls.scripts.Recent.Run(ctx, l.redis, []string{key}, log.Rate.Period.Microseconds(), most).Slice()
+	if err != nil {
+		return nil, wrapCall("recent", request.Policy, err)
+	}
+	starts, err := readStarts(reply)
+	return starts, wrapCall("recent", request.Policy, err)
+}
+
+// log returns the sliding log of that name.
+func (p *Policy) log(name string) (*Limit, error) {
+	for i := range p.Limits {
+		limit := &p.Limits[i]
+		if limit.Name != name {
+			continue
+		}
+		if limit.Algorithm != SlidingLog {
+			return nil, fmt.Errorf("throttle: %w: limit %q of policy %q is a %s, which does not remember who started",
+				ErrNoLog, name, p.Name, limit.Algorithm)
+		}
+		return limit, nil
+	}
+	return nil, fmt.Errorf("throttle: %w: policy %q has no limit %q", ErrNoLog, p.Name, name)
+}
+
+// readStarts reads a reply of at_us, cost and who of each start.
+func readStarts(reply []any) ([]Start, error) {
+	const each = 3
+	if len(reply)%each != 0 {
+		return nil, errors.New("an unexpected reply of " + strconv.Itoa(len(reply)) + " values")
+	}
+	starts := make([]Start, 0, len(reply)/each)
+	for ; len(reply) > 0; reply = reply[each:] {
+		at, isTime := reply[0].(int64)
+		cost, isCost := reply[1].(int64)
+		who, isText := reply[2].(string)
+		if !isTime || !isCost || !isText {
+			return nil, fmt.Errorf("an unexpected reply: %v", reply[:each])
+		}
+		starts = append(starts, Start{TaskID: who, At: time.UnixMicro(at), Cost: cost})
+	}
+	return starts, nil
+}
