@@ -104,3 +104,38 @@ func combine(t *testing.T, random *rand.Rand, limits []throttle.Limit) (granted 
 	}
 	return granted
 }
+
+// A slot that another limit put off finds its tokens when its time comes, however
+// much was asked of the shared limit before.
+func TestPutOffSlotsKeepTheirTokens(t *testing.T) {
+	t.Parallel()
+	interval := bucket("shared", 1, time.Second, 5)
+	interval.Refill = throttle.RefillInterval
+	for name, shared := range map[string]throttle.Limit{
+		"smooth": bucket("shared", 1, time.Second, 5), "interval": interval,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own := window("own", 1, 10*time.Second, throttle.AnchorClock)
+			own.Per = "user"
+			b := newBench(t, shared, own)
+			var starts []time.Time
+			ask := func(user string, wait time.Duration) {
+				if r := b.reserve(wait, "user", user); r.Outcome == throttle.Granted {
+					starts = append(starts, r.At)
+				}
+			}
+			for _, user := range []string{"a", "b", "c", "d", "e"} {
+				ask(user, time.Minute) // now
+				ask(user, time.Minute) // in its next window
+			}
+			require.Len(t, starts, 10)
+			b.at(9900 * time.Millisecond)
+			for _, user := range []string{"v", "w", "x", "y", "z"} {
+				ask(user, 0)
+			}
+			most := throttletest.MaxBurst(starts, 1, time.Second)
+			require.LessOrEqual(t, most, 6, "a bucket of 5 and a refill")
+		})
+	}
+}
