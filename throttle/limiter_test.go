@@ -90,7 +90,7 @@ func window(name string, count int64, period time.Duration, anchor throttle.Anch
 }
 
 // The sequence that fixed-window libraries agree on: two per three seconds.
-func TestFixedWindowSequence(t *testing.T) {
+func TestS4FixedWindowSequence(t *testing.T) {
 	t.Parallel()
 	for _, anchor := range []throttle.Anchor{throttle.AnchorClock, throttle.AnchorFirst} {
 		t.Run(string(anchor), func(t *testing.T) {
