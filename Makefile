@@ -5,7 +5,7 @@ SHELL := /bin/bash
 GOLANGCI_LINT_VERSION := v2.15.0
 GOLANGCI_LINT := .tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
 
-.PHONY: help build test lint fuzz example bench redis-server
+.PHONY: help build test lint fuzz prove example bench redis-server
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,6 +27,12 @@ fuzz: ## Fuzz every parser for FUZZ_TIME (default 10s) each
 			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) $$(dirname $$file); \
 		done; \
 	done
+
+PROVE_OPS ?= 10000000
+prove: redis-server ## Compare every script with its model on PROVE_OPS random operations, then besiege it
+	RAMPMETER_REQUIRE_REDIS=1 RAMPMETER_MODEL_OPS=$$(( $(PROVE_OPS) / 7 )) \
+		go test -timeout 2h -run AgainstOracle -v ./throttle
+	RAMPMETER_REQUIRE_REDIS=1 RAMPMETER_SIEGE=60s go test -timeout 1h -run Siege -v ./throttle
 
 example: ## Watch three workers share a quota
 	go run ./examples/outbound-api
