@@ -22,4 +22,4 @@ end
 
 local reply = { now, at, held_by }
 report(reply, places)
-return reply
+return refuse(true) or reply

@@ -10,6 +10,6 @@
 
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind ~= 'zset' and kind ~= 'none' then
-  return redis.error_reply('RAMPMETER key ' .. KEYS[1] .. ' holds something that is not a limit')
+  return redis.error_reply('RAMPMETER key ' .. KEYS[1] .. ' holds something else than the state of its limit; remove it, or rename the limit')
 end
 return algorithms.sliding_log.recent(KEYS[1], tonumber(ARGV[1]), now_us(), tonumber(ARGV[2]))

@@ -332,7 +332,7 @@ func TestConcurrencyForeignKey(t *testing.T) {
 			require.NoError(t, write(b))
 			before := b.contents()
 			_, err := b.limiter.Reserve(t.Context(), request(0))
-			require.ErrorContains(t, err, "RAMPMETER key rm:{api}:slots holds something that is not a limit")
+			require.ErrorContains(t, err, "RAMPMETER key rm:{api}:slots holds something else than the state of its limit")
 			assert.Equal(t, before, b.contents())
 		})
 	}

@@ -599,3 +599,38 @@ func TestScriptFlush(t *testing.T) {
 		require.NoError(t, server.Client().ScriptFlush(t.Context()).Err())
 	}
 }
+
+func isSortedSet(l throttle.Limit) bool {
+	return l.Algorithm == throttle.SlidingLog || l.Algorithm == throttle.Concurrency
+}
+
+// A limit that changes its algorithm meets the state that the other one left: an
+// error that says so, and nothing is changed.
+func TestStateOfAnotherAlgorithmIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	interval := bucket("l", 5, time.Minute, 5)
+	interval.Refill = throttle.RefillInterval
+	limits := []throttle.Limit{
+		bucket("l", 5, time.Minute, 5), interval, window("l", 5, time.Minute, throttle.AnchorFirst),
+		{Name: "l", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 5, Period: time.Minute}},
+		{Name: "l", Algorithm: throttle.SlidingWindow, Rate: throttle.Rate{Count: 5, Period: time.Minute}},
+		{Name: "l", Algorithm: throttle.Concurrency, Slots: 5},
+	}
+	for i, left := range limits {
+		for j, met := range limits {
+			if i == j || isSortedSet(left) && isSortedSet(met) { // those two can not be told apart
+				continue
+			}
+			b := newBench(t, left)
+			require.Equal(t, throttle.Granted, b.reserve(0).Outcome)
+			before := b.contents()
+			limiter := newLimiter(t, b.client, "api", met)
+			_, err := limiter.Reserve(t.Context(), request(0))
+			require.ErrorContains(t, err, "rm:{api}:l", "%d %d", i, j)
+			require.ErrorContains(t, err, "RAMPMETER", "%s meets %s", met.Algorithm, left.Algorithm)
+			_, err = limiter.Peek(t.Context(), request(0))
+			require.ErrorContains(t, err, "RAMPMETER", "%s peeks at %s", met.Algorithm, left.Algorithm)
+			require.Equal(t, before, b.contents())
+		}
+	}
+}

@@ -66,6 +66,9 @@ function fixed_window.load(raw, limit, now)
   local state = { taken = {} }
   if raw then
     local start, period_us, count, taken = string.match(raw, '^(%d+)/(%d+)/(%d+):(.*)$')
+    if not start then
+      return { taken = {}, is_foreign = true }
+    end
     state.start, period_us, count = tonumber(start), tonumber(period_us), tonumber(count)
     for tokens in string.gmatch(taken, '%d+') do
       state.taken[#state.taken + 1] = tonumber(tokens)

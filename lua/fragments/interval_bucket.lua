@@ -48,6 +48,9 @@ function interval_bucket.load(raw, limit, now)
   if raw then
     local start, taken, period_us, capacity, last = string.match(raw, '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
     state.start, state.taken, state.last = tonumber(start), tonumber(taken), tonumber(last)
+    if not start then
+      return { taken = 0, last = 0, is_foreign = true }
+    end
     period_us, capacity = tonumber(period_us), tonumber(capacity)
     if period_us ~= limit.period_us or capacity ~= limit.capacity then
       -- The old periods end where the new ones begin; refills that the old ones

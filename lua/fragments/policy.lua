@@ -120,14 +120,25 @@ local function report(reply, places)
   end
 end
 
--- Writes every state that was marked changed, each key once. A key of another
--- type is somebody else's: then nothing is written at all.
-local function save()
+-- Returns an error if a key is not ours: what load could not read (is_foreign) was
+-- left by another algorithm, and a key of another type that is about to be written
+-- (or looked at: `peeking`) is somebody else's.
+local function refuse(peeking)
   for place, state in pairs(states) do
-    local unlike = state.changed and state.is_new and not state.limit.algorithm.save
+    local unlike = (state.changed or peeking) and state.is_new and not state.limit.algorithm.save
     if state.is_foreign or unlike and redis.call('EXISTS', KEYS[place]) == 1 then
-      return redis.error_reply('RAMPMETER key ' .. KEYS[place] .. ' holds something that is not a limit')
+      return redis.error_reply('RAMPMETER key ' .. KEYS[place]
+        .. ' holds something else than the state of its limit; remove it, or rename the limit')
     end
+  end
+end
+
+-- Writes every state that was marked changed, each key once; or nothing at all,
+-- and returns an error, if one of them is not ours.
+local function save()
+  local refused = refuse()
+  if refused then
+    return refused
   end
   for place, state in pairs(states) do
     if state.changed then

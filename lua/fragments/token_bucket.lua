@@ -63,7 +63,7 @@ function token_bucket.load(raw, limit, now)
   if not raw then
     return state
   end
-  local slash = string.find(raw, '/', 1, true)
+  local slash = string.find(raw, '/', 1, true) or #raw + 1
   local plus = string.find(raw, '+', 1, true)
   local semicolon = string.find(raw, ';', 1, true)
   state.tat = tonumber(string.sub(raw, 1, (plus or slash) - 1))
@@ -71,6 +71,9 @@ function token_bucket.load(raw, limit, now)
     state.part = tonumber(string.sub(raw, plus + 1, slash - 1))
   end
   local was_full_us = tonumber(string.sub(raw, slash + 1, (semicolon or 0) - 1))
+  if not (state.tat and state.part and was_full_us) then
+    return { tat = 0, part = 0, free = {}, is_foreign = true }
+  end
   if was_full_us ~= full_us(limit) then
     rescale(state, limit, now, was_full_us)
   elseif semicolon then
