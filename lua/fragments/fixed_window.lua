@@ -65,7 +65,7 @@ end
 function fixed_window.load(raw, limit, now)
   local state = { taken = {} }
   if raw then
-    local start, period_us, count, taken = string.match(raw, '^(%d+)/(%d+)/(%d+):(.*)$')
+    local start, period_us, count, taken = string.match(raw, '^(%d+)/(%d+)/(%d+):([%d,]+)$')
     if not start then
       return { taken = {}, is_foreign = true }
     end
