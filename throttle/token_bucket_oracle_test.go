@@ -45,17 +45,16 @@ func floorDiv(a, b int64) int64 { return -ceilDiv(-a, b) }
 func (o *bucketOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 	o.meet(now)
 	at := max(now, o.us(o.full-(o.capacity-cost)*o.period))
-	var from *bucketSlot
-	for i := range o.free {
-		if slot := &o.free[i]; slot.at >= now && slot.at < at && slot.cost >= cost {
-			at, from = slot.at, slot
+	for _, slot := range o.free {
+		if slot.at >= now && slot.at < at && slot.cost >= cost {
+			at = slot.at
 		}
 	}
 	if at-now > wait {
 		return false, at
 	}
 	o.settle(now)
-	if from = o.freeAt(at, cost); from != nil {
+	if from := o.freeAt(at, cost); from != nil {
 		from.cost -= cost
 		o.granted = append(o.granted, bucketSlot{at, cost, from.full})
 		o.free = slices.DeleteFunc(o.free, func(s bucketSlot) bool { return s.cost == 0 })
