@@ -98,6 +98,8 @@ type attempt struct {
 	*Middleware
 	task   *asynq.Task
 	policy *throttle.Policy // nil when no route matches
+	// reservation is what the task was admitted by; nil without a policy.
+	reservation *throttle.Reservation
 }
 
 // run admits the task and runs it, until there is something to tell asynq.
@@ -105,7 +107,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) error {
 	for {
 		err := a.admit(ctx)
 		if err == nil {
-			err = next.ProcessTask(ctx, a.task)
+			err = a.work(ctx, next)
 		}
 		if limited := (*throttle.RateLimitedError)(nil); errors.As(err, &limited) {
 			// The upstream is right: close the policy for everybody and ask again.
@@ -138,16 +140,17 @@ func (a *attempt) admit(ctx context.Context) error {
 		return a.shutdown()
 	}
 	asked := time.Now()
-	id, _ := asynq.GetTaskID(ctx)
 	reservation, err := a.limiter.Reserve(ctx, throttle.Request{
 		Policy:     a.policy.Name,
-		TaskID:     id,
+		TaskID:     taskName(ctx),
 		Attributes: a.attributes(a.task),
 		MaxWait:    a.patience(ctx),
 	})
 	if err == nil {
 		waiting, stop := until(ctx, a.draining)
-		err = reservation.Wait(waiting)
+		if err = reservation.AwaitSlot(waiting); err == nil {
+			err = reservation.Wait(waiting)
+		}
 		stop()
 	}
 	var (
@@ -157,6 +160,7 @@ func (a *attempt) admit(ctx context.Context) error {
 	)
 	switch {
 	case err == nil:
+		a.reservation = reservation
 		a.metrics.started(a.policy.Name, time.Since(asked))
 		return nil
 	case ctx.Err() != nil:
@@ -185,6 +189,9 @@ func (a *attempt) patience(ctx context.Context) time.Duration {
 // policy's wait early, for asynq's times are coarse: from then on it waits here
 // for its exact slot.
 func (a *attempt) park(ctx context.Context, r *throttle.Reservation, denied *throttle.ThrottledError) error {
+	if a.lacksSlot(r) {
+		return tryAgainSoon(r, denied)
+	}
 	if r.Outcome != throttle.Denied || isLastAttempt(ctx) {
 		return denied
 	}
