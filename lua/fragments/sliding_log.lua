@@ -22,13 +22,17 @@
 --                                 optional: a request of that cost or more passes at
 --                                 no instant from `from` to before `till`
 --   "number"                      at AFTER_ALL + 2 x the last number given
--- What is a period old is forgotten by later changes, MOST_FORGOTTEN at a time; until
--- then no rank is counted from it.
+-- What is older than a period, and than a clock may be set back, is forgotten by later
+-- changes, MOST_FORGOTTEN at a time; until then no rank is counted from it.
 local sliding_log = {}
 algorithms.sliding_log = sliding_log
 
 -- After all instants that a double holds exactly.
 local AFTER_ALL = 9007199254740992
+
+-- By how much a clock may be set back, as when a replica takes over, and all starts
+-- that count by then are still known; no more than a period.
+local MOST_SET_BACK_US = 1000000
 
 -- How many tokens one change forgets, and those of the same instant as the last.
 local MOST_FORGOTTEN = 128
@@ -319,9 +323,14 @@ local function add(key, starts, number)
   end
 end
 
--- Forgets what is a period old, or the oldest of it; tells whether there was any.
+-- How long a start is remembered.
+local function memory_us(limit)
+  return limit.period_us + math.min(limit.period_us, MOST_SET_BACK_US)
+end
+
+-- Forgets what is old, or the oldest of it; tells whether there was any.
 local function forget_old(state, limit, now)
-  local old = now - limit.period_us
+  local old = now - memory_us(limit)
   if stored_before(state, old + 1) == 0 then
     return false
   end
@@ -334,7 +343,7 @@ local function forget_old(state, limit, now)
 end
 
 -- Keeps what is known to be closed. What was forgotten closed nothing from now on,
--- but a clock set back could come to where it did.
+-- but a clock set far back could come to where it did.
 local function save_closed(state, limit, now, has_forgotten)
   local closed = state.closed
   if closed and (closed.is_new or has_forgotten) then
@@ -356,7 +365,7 @@ end
 -- The key lives as long as the last start that it had when this call began, even if
 -- that is undone: its number is not to be given again.
 function sliding_log.save(state, limit, now, key)
-  local left_us = last_token(state) + limit.period_us - now
+  local left_us = last_token(state) + memory_us(limit) - now
   if left_us <= 0 then
     redis.call('DEL', key)
     return

@@ -1,0 +1,542 @@
+package throttle_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+func slidingLog(name string, count int64, period time.Duration) throttle.Limit {
+	return throttle.Limit{
+		Name: name, Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: count, Period: period}, Cost: "cost",
+	}
+}
+
+// logBench is a limiter for a policy named "api" on either server, at a time that
+// the test says.
+type logBench struct {
+	t       *testing.T
+	client  *redis.Client
+	limiter *throttle.Limiter
+	now     time.Time
+}
+
+func newLogBench(t *testing.T, server *throttletest.Server, limits ...throttle.Limit) *logBench {
+	t.Helper()
+	b := &logBench{t: t, client: server.Client()}
+	b.change(limits...)
+	b.at(0)
+	return b
+}
+
+// change gives the policy other limits, as a new policies file does.
+func (b *logBench) change(limits ...throttle.Limit) {
+	b.t.Helper()
+	b.limiter = newLimiter(b.t, b.client, "api", limits...)
+	throttle.RunByClockKey(b.limiter, "clock")
+}
+
+func (b *logBench) at(afterNoon time.Duration) { b.set(noon.Add(afterNoon)) }
+
+func (b *logBench) set(now time.Time) {
+	b.t.Helper()
+	b.now = now
+	require.NoError(b.t, b.client.Set(b.t.Context(), "clock", now.UnixMicro(), 0).Err())
+}
+
+// reserve asks for the start of a task of that name and cost.
+func (b *logBench) reserve(who string, cost int, wait time.Duration) *throttle.Reservation {
+	b.t.Helper()
+	asked := request(wait, "cost", strconv.Itoa(cost))
+	asked.TaskID = who
+	r, err := b.limiter.Reserve(b.t.Context(), asked)
+	require.NoError(b.t, err)
+	return r
+}
+
+// granted is reserve of what must be granted.
+func (b *logBench) granted(who string, cost int, wait time.Duration) *throttle.Reservation {
+	b.t.Helper()
+	r := b.reserve(who, cost, wait)
+	require.Equal(b.t, throttle.Granted, r.Outcome)
+	return r
+}
+
+func (b *logBench) peek(cost int) throttle.Decision {
+	b.t.Helper()
+	d, err := b.limiter.Peek(b.t.Context(), request(0, "cost", strconv.Itoa(cost)))
+	require.NoError(b.t, err)
+	return d
+}
+
+// recent lists who started lately, as "name:cost@seconds after noon".
+func (b *logBench) recent(limit string, most int) []string {
+	b.t.Helper()
+	starts, err := b.limiter.Recent(b.t.Context(), request(0), limit, most)
+	require.NoError(b.t, err)
+	list := make([]string, len(starts))
+	for i, s := range starts {
+		list[i] = fmt.Sprintf("%s:%d@%v", s.TaskID, s.Cost, s.At.Sub(noon).Seconds())
+	}
+	return list
+}
+
+// stored returns everything that the log keeps.
+func (b *logBench) stored(limit string) []redis.Z {
+	b.t.Helper()
+	members, err := b.client.ZRangeWithScores(b.t.Context(), "rm:{api}:"+limit, 0, -1).Result()
+	require.NoError(b.t, err)
+	return members
+}
+
+// A list of time stamps that two rules share: 1/s and 5/min.
+func TestS6SlidingLogSeveralRules(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("second", 1, time.Second), slidingLog("minute", 5, time.Minute))
+		for i, step := range []struct {
+			second int
+			passes bool
+			heldBy string
+		}{
+			{0, true, ""},
+			{0, false, "second"},
+			{1, true, ""},
+			{2, true, ""},
+			{3, true, ""},
+			{4, true, ""},
+			{5, false, "minute"},
+			{66, true, ""},
+		} {
+			b.at(time.Duration(step.second) * time.Second)
+			r := b.reserve("", 1, 0)
+			assert.Equal(t, step.passes, r.Outcome == throttle.Granted, "step %d, second %d", i, step.second)
+			assert.Equal(t, step.heldBy, r.HeldBy, "step %d", i)
+		}
+	})
+}
+
+// A list limiter remembers who is calling in the window.
+func TestS3ListLimiterRemembersWho(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("list", 5, 10*time.Second))
+		assert.Empty(t, b.recent("list", 10))
+		b.granted("ann", 1, 0)
+		b.at(time.Second)
+		b.granted("bob", 3, 0)
+		b.at(2 * time.Second)
+		b.granted("with: a.dot/and\nmore", 1, 0)
+		b.granted("ahead", 1, time.Minute)
+		assert.Equal(t, throttle.Denied, b.reserve("denied", 1, 0).Outcome)
+
+		before := b.stored("list")
+		assert.Equal(t, []string{"with: a.dot/and\nmore:1@2", "bob:3@1", "ann:1@0"}, b.recent("list", 10))
+		assert.Equal(t, []string{"with: a.dot/and\nmore:1@2"}, b.recent("list", 1))
+		assert.Empty(t, b.recent("list", 0))
+		assert.Empty(t, b.recent("list", -1))
+		assert.Equal(t, before, b.stored("list"), "it changes nothing")
+
+		b.at(10*time.Second - time.Microsecond)
+		assert.Equal(t, []string{"with: a.dot/and\nmore:1@2", "bob:3@1", "ann:1@0"}, b.recent("list", 10))
+		b.at(10 * time.Second)
+		assert.Equal(t, []string{"ahead:1@10", "with: a.dot/and\nmore:1@2", "bob:3@1"}, b.recent("list", 10),
+			"a slot has become a start, and a start is a period old")
+	})
+}
+
+// Those of one instant are told in the order they came, last first.
+func TestRecentTellsCostsAsAdjusted(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("log", 12, time.Minute))
+		r := []*throttle.Reservation{b.granted("a", 2, 0), b.granted("b", 2, 0), b.granted("c", 1, 0), b.granted("d", 2, 0)}
+		for i, cost := range []string{"4", "30", "1", "0"} {
+			require.NoError(t, r[i].Adjust(t.Context(), map[string]string{"cost": cost}))
+		}
+		assert.Equal(t, []string{"c:1@0", "b:30@0", "a:4@0"}, b.recent("log", 10))
+		require.NoError(t, r[1].Adjust(t.Context(), map[string]string{"cost": "29"}))
+		require.NoError(t, r[3].Adjust(t.Context(), map[string]string{"cost": "1"}))
+		assert.Equal(t, []string{"d:1@0", "c:1@0", "b:29@0", "a:4@0"}, b.recent("log", 10))
+		require.NoError(t, r[1].Adjust(t.Context(), map[string]string{"cost": "2"}))
+		assert.Equal(t, []string{"d:1@0", "c:1@0", "b:2@0", "a:4@0"}, b.recent("log", 10))
+		assert.Equal(t, int64(4), b.peek(1).Limits[0].Remaining)
+	})
+}
+
+func TestRecentErrors(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Embedded(t)
+	log := slidingLog("log", 5, time.Minute)
+	log.Per = "tenant"
+	b := newLogBench(t, server, log, window("window", 1, time.Minute, ""))
+	ask := func(request throttle.Request, limit string) error {
+		_, err := b.limiter.Recent(t.Context(), request, limit, 10)
+		return err
+	}
+	require.ErrorIs(t, ask(throttle.Request{Policy: "other"}, "log"), throttle.ErrUnknownPolicy)
+	require.ErrorIs(t, ask(request(0), "other"), throttle.ErrNoLog)
+	err := ask(request(0), "window")
+	require.ErrorIs(t, err, throttle.ErrNoLog)
+	assert.EqualError(t, err,
+		`throttle: no sliding_log: limit "window" of policy "api" is a fixed_window, which does not remember who started`)
+	missing := (*throttle.AttributeError)(nil)
+	require.ErrorAs(t, ask(request(0), "log"), &missing)
+	assert.Equal(t, "tenant", missing.Attribute)
+	require.NoError(t, ask(request(0, "tenant", "x"), "log"))
+
+	require.NoError(t, b.client.Set(t.Context(), "rm:{api}:log:x", "mine", 0).Err())
+	require.ErrorContains(t, ask(request(0, "tenant", "x"), "log"), "RAMPMETER key rm:{api}:log:x holds something")
+}
+
+// Law 3, to the microsecond: by the start that must be a period old first.
+func TestSlidingLogPatience(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("log", 4, time.Minute))
+		for second, cost := range []int{1, 2, 1} {
+			b.at(time.Duration(second) * time.Second)
+			b.granted("", cost, 0)
+		}
+		for cost, after := range map[int]time.Duration{
+			1: 58 * time.Second, 2: 59 * time.Second, 3: 59 * time.Second, 4: 60 * time.Second,
+		} {
+			b.at(2 * time.Second)
+			d := b.peek(cost)
+			require.Equal(t, after, d.RetryAfter(), "cost %d", cost)
+			b.at(2*time.Second + after - time.Microsecond)
+			d = b.peek(cost)
+			assert.Equal(t, time.Microsecond, d.RetryAfter(), "cost %d", cost)
+			b.at(2*time.Second + after)
+			assert.Equal(t, throttle.Granted, b.peek(cost).Outcome, "cost %d", cost)
+		}
+	})
+}
+
+// A start before slots that were granted already must leave every interval that
+// has them, too, within the limit.
+func TestSlidingLogBetweenSlots(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("log", 3, 10*time.Second))
+		b.granted("a", 2, 0)
+		assert.Equal(t, noon.Add(10*time.Second), b.granted("b", 3, time.Minute).At.UTC())
+		assert.Equal(t, noon, b.granted("c", 1, time.Minute).At.UTC(), "there is room before that slot")
+
+		b.at(time.Second)
+		d := b.peek(1)
+		assert.Equal(t, 19*time.Second, d.RetryAfter(), "full by what was and what will be")
+		assert.Equal(t, int64(0), d.Limits[0].Remaining)
+		assert.Equal(t, 19*time.Second, d.Limits[0].ResetAfter)
+	})
+}
+
+// A reservation gives back its own start and no other, however many share the
+// instant, the name and the cost.
+func TestSlidingLogCancelsItsOwn(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("log", 6, time.Minute))
+		first, second := b.granted("same", 2, 0), b.granted("same", 2, 0)
+		b.granted("same", 2, 0)
+		require.NoError(t, second.Cancel(t.Context()))
+		assert.Equal(t, []string{"same:2@0", "same:2@0"}, b.recent("log", 10))
+		b.granted("other", 2, 0)
+		require.NoError(t, second.Cancel(t.Context()))
+		require.NoError(t, first.Cancel(t.Context()))
+		assert.Equal(t, []string{"other:2@0", "same:2@0"}, b.recent("log", 10))
+
+		slot := b.granted("slot", 6, time.Hour)
+		require.Equal(t, noon.Add(time.Minute), slot.At.UTC())
+		require.NoError(t, slot.Cancel(t.Context()))
+		b.granted("again", 2, 0)
+	})
+}
+
+// What was given back and granted anew is not given back by the first one's cancel,
+// sent again because its answer was lost.
+func TestSlidingLogNumbersAreNotGivenTwice(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("log", 1, time.Minute))
+		r := b.granted("", 1, 0)
+		require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "0"}))
+		b.granted("", 1, 0)
+		require.NoError(t, r.Cancel(t.Context()))
+		assert.Equal(t, throttle.Denied, b.reserve("", 1, 0).Outcome)
+	})
+}
+
+// A clock that is set back by up to a second, and no more than a period, finds every
+// start that counts by then; set back for good, it locks nobody out.
+func TestSlidingLogClockSetBack(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("log", 4, time.Minute))
+		b.granted("", 3, 0)
+		b.at(time.Minute + 500*time.Millisecond)
+		b.granted("", 1, 0)
+		b.at(time.Minute - time.Microsecond)
+		assert.Equal(t, int64(0), b.peek(1).Limits[0].Remaining)
+		assert.Equal(t, time.Microsecond, b.reserve("", 2, 0).RetryAfter())
+		b.at(-time.Hour)
+		assert.Equal(t, throttle.Granted, b.reserve("", 4, 0).Outcome)
+	})
+}
+
+// Starts are facts: other numbers count them as they are.
+func TestSlidingLogNumbersChange(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("log", 4, time.Minute))
+		for range 4 {
+			b.granted("", 1, 0)
+		}
+		ahead := b.granted("", 1, time.Hour)
+		require.Equal(t, noon.Add(time.Minute), ahead.At.UTC())
+
+		b.at(10 * time.Second)
+		b.change(slidingLog("log", 6, time.Minute))
+		assert.Equal(t, int64(1), b.peek(1).Limits[0].Remaining, "the room is what was added")
+		b.change(slidingLog("log", 2, time.Minute))
+		d := b.peek(2)
+		assert.Equal(t, 110*time.Second, d.RetryAfter(), "after the slot that was granted; no older debt")
+		b.change(slidingLog("log", 4, 10*time.Second))
+		assert.Equal(t, throttle.Granted, b.peek(4).Outcome, "none was within a shorter period")
+		b.change(slidingLog("log", 4, 2*time.Minute))
+		d = b.peek(1)
+		assert.Equal(t, 110*time.Second, d.RetryAfter(), "a longer one still counts")
+	})
+}
+
+// Law 2: a denial, a peek and an impossible request leave the server as it was.
+func TestSlidingLogDenialsChangeNothing(t *testing.T) {
+	t.Parallel()
+	b := newLogBench(t, throttletest.Redis(t), slidingLog("log", 3, time.Minute), slidingLog("short", 2, time.Second))
+	for range 2 {
+		b.granted("a", 1, 0)
+	}
+	b.granted("ahead", 1, time.Hour)
+	b.at(time.Second)
+	dump := func() (dumps []string) {
+		for _, limit := range []string{"log", "short"} {
+			dumps = append(dumps, b.client.Dump(t.Context(), "rm:{api}:"+limit).Val())
+		}
+		return dumps
+	}
+	before, keys := dump(), b.client.DBSize(t.Context()).Val()
+	for range 3 {
+		assert.Equal(t, throttle.Denied, b.reserve("d", 2, time.Second).Outcome)
+		assert.Equal(t, throttle.Never, b.reserve("n", 4, time.Hour).Outcome)
+		b.peek(1)
+	}
+	assert.Equal(t, before, dump())
+	assert.Equal(t, keys, b.client.DBSize(t.Context()).Val())
+}
+
+// Somebody else's key is an error that names it, and no limit takes anything.
+func TestSlidingLogForeignKey(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("first", 3, time.Minute), slidingLog("log", 3, time.Minute),
+			window("window", 3, time.Minute, ""))
+		const key = "rm:{api}:log"
+		for kind, put := range map[string]func() error{
+			"string": func() error { return b.client.Set(t.Context(), key, "mine", 0).Err() },
+			"hash":   func() error { return b.client.HSet(t.Context(), key, "mine", 1).Err() },
+			"list":   func() error { return b.client.RPush(t.Context(), key, "mine").Err() },
+		} {
+			require.NoError(t, put())
+			_, err := b.limiter.Reserve(t.Context(), request(0))
+			require.ErrorContains(t, err, "RAMPMETER key "+key+" holds something else than the state of its limit", kind)
+			assert.Equal(t, kind, b.client.Type(t.Context(), key).Val())
+			assert.Equal(t, int64(2), b.client.DBSize(t.Context()).Val(), "this key and the clock")
+			require.NoError(t, b.client.Del(t.Context(), key).Err())
+		}
+	})
+}
+
+// Law 12: the key ends by itself, a period after the last start or slot.
+func TestSlidingLogKeyExpires(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		limiter := newLimiter(t, server.Client(), "api", slidingLog("log", 1, time.Minute))
+		for n := range 3 {
+			r, err := limiter.Reserve(t.Context(), request(time.Hour))
+			require.NoError(t, err)
+			left := server.Client().PTTL(t.Context(), "rm:{api}:log").Val()
+			matters := r.At.Add(time.Minute).Sub(r.Now) + time.Second // by a clock set back, too
+			assert.LessOrEqual(t, left, matters+time.Millisecond, "slot %d", n)
+			assert.Greater(t, left, matters-10*time.Second, "slot %d", n)
+		}
+	})
+}
+
+// The largest cost there is, taken, looked at, adjusted and given back.
+func TestSlidingLogLargestCost(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newLogBench(t, server, slidingLog("log", throttle.MaxLogCount, time.Minute))
+		r := b.granted("all", throttle.MaxLogCount, 0)
+		assert.Equal(t, []string{"all:10000@0"}, b.recent("log", 5))
+		assert.Equal(t, throttle.Denied, b.peek(1).Outcome)
+		require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "50000000"}))
+		assert.Equal(t, []string{"all:50000000@0"}, b.recent("log", 5))
+		assert.Len(t, b.stored("log"), throttle.MaxLogCount+1, "more could close nothing else")
+		require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "9999"}))
+		assert.Equal(t, int64(1), b.peek(1).Limits[0].Remaining)
+		require.NoError(t, r.Cancel(t.Context()))
+		assert.Equal(t, int64(throttle.MaxLogCount), b.peek(1).Limits[0].Remaining)
+		assert.Empty(t, b.recent("log", 5))
+	})
+}
+
+// What is a period old is forgotten a little at a time, and counts for nothing
+// until then.
+func TestSlidingLogForgetsBitByBit(t *testing.T) {
+	t.Parallel()
+	b := newLogBench(t, throttletest.Redis(t), slidingLog("log", 1000, time.Minute))
+	for i := range 100 {
+		b.at(time.Duration(i) * time.Millisecond)
+		b.granted("old", 10, 0)
+	}
+	b.at(2 * time.Minute)
+	kept := len(b.stored("log"))
+	for kept > 200 {
+		b.granted("new", 1, 0)
+		now := len(b.stored("log"))
+		assert.LessOrEqual(t, kept-now, 140)
+		assert.Less(t, now, kept, "more goes than comes")
+		kept = now
+		assert.Equal(t, b.client.ZCount(t.Context(), "rm:{api}:log", strconv.FormatInt(b.now.UnixMicro(), 10),
+			strconv.FormatInt(b.now.UnixMicro(), 10)).Val(), 1000-b.peek(1).Limits[0].Remaining)
+	}
+}
+
+// Requests that travel together are decided as if one by one.
+func TestSlidingLogTogether(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		const callers, count = 300, 50
+		b := newLogBench(t, server, slidingLog("log", count, time.Second), slidingLog("long", 10*count, time.Minute))
+		for _, seconds := range []int{0, 1} {
+			b.at(time.Duration(seconds) * time.Second)
+			var (
+				all   sync.WaitGroup
+				mu    sync.Mutex
+				slots []time.Time
+			)
+			for i := range callers {
+				all.Go(func() {
+					r, err := b.limiter.Reserve(t.Context(), request(3*time.Second, "cost", strconv.Itoa(1+i%2)))
+					if assert.NoError(t, err) && r.Outcome == throttle.Granted {
+						mu.Lock()
+						defer mu.Unlock()
+						slots = append(slots, slices.Repeat([]time.Time{r.At}, 1+i%2)...)
+					}
+				})
+			}
+			all.Wait()
+			assert.LessOrEqual(t, throttletest.MaxInAnyInterval(slots, time.Second), count)
+			if seconds == 0 {
+				assert.Len(t, slots, 4*count, "and everything within reach is used")
+			}
+		}
+	})
+}
+
+// Law 1 by an independent judge, over slots ahead, cancels and a clock that goes
+// back now and then, by less than a period below the latest it showed. Demand comes
+// and goes, so that starts find gaps.
+func TestSlidingLogNeverOver(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Redis(t)
+	const count, most, period = 20, 5, 100 * time.Millisecond
+	b := newLogBench(t, server, slidingLog("log", count, period))
+	random := rand.New(rand.NewPCG(6, 3))
+	upTo := func(d time.Duration) time.Duration {
+		return time.Duration(random.Int64N(d.Microseconds())) * time.Microsecond
+	}
+	starts := map[*throttle.Reservation]int{}
+	latest := b.now
+	for n := range 8000 {
+		pace := 10 * time.Millisecond << (n / 500 % 4)
+		switch random.IntN(10) {
+		case 0:
+			for r := range starts {
+				if r.At.After(latest) {
+					require.NoError(t, r.Cancel(t.Context()))
+					delete(starts, r)
+				}
+				break
+			}
+		case 1:
+			if back := b.now.Add(-upTo(40 * time.Millisecond)); latest.Sub(back) < period {
+				b.set(back)
+			}
+		case 2, 3:
+			b.set(b.now.Add(upTo(pace)))
+			latest = latestOf(latest, b.now)
+		default:
+			cost, wait := 1+random.IntN(most), time.Duration(0)
+			if n/2000%2 == 1 {
+				wait = upTo(3 * period)
+			}
+			if r := b.reserve("", cost, wait); r.Outcome == throttle.Granted {
+				starts[r] = cost
+			}
+		}
+	}
+	var times []time.Time
+	for r, cost := range starts {
+		times = append(times, slices.Repeat([]time.Time{r.At}, cost)...)
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	require.Greater(t, len(times), 2000)
+	assert.LessOrEqual(t, throttletest.MaxInAnyInterval(times, period), count)
+}
+
+func latestOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// The work of a decision does not grow with what is remembered, nor with how long
+// the line of slots ahead is.
+func TestSlidingLogWorkIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newLogBench(t, throttletest.Redis(t), slidingLog("log", 2000, time.Minute), slidingLog("second", 40, time.Second))
+	commands := func(do func()) (n int) {
+		require.NoError(t, b.client.ConfigResetStat(t.Context()).Err())
+		do()
+		stats := b.client.Info(t.Context(), "commandstats").Val()
+		for _, calls := range regexp.MustCompile(`cmdstat_z\w+:calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
+			more, err := strconv.Atoi(calls[1])
+			require.NoError(t, err)
+			n += more
+		}
+		return n
+	}
+	const most = 40 // for two logs
+	for n := range 1500 {
+		b.granted("", 1, time.Hour)
+		if n%100 == 0 {
+			assert.LessOrEqual(t, commands(func() { b.granted("", 1, time.Hour) }), most, "behind %d", n)
+			assert.LessOrEqual(t, commands(func() { b.reserve("", 1, 0) }), most, "behind %d", n)
+		}
+	}
+}
