@@ -9,11 +9,11 @@
 -- Needs Redis 6.2.
 
 local slot, who = next_number(), next_text()
-local places = in_order(1)
+local own = states_of(1)
 local changed = 0
 for i, limit in ipairs(limits) do
   local more, receipt_1, receipt_2 = next_number(), next_number(), next_number()
-  local state = state_of(places, i)
+  local state = own[i]
   if more ~= 0 and limit.algorithm.adjust(state, limit, more, slot, now, receipt_1, receipt_2, who) then
     state.changed = true
     changed = changed + 1

@@ -10,11 +10,11 @@
 -- Needs Redis 6.2.
 
 local slot, who = next_number(), next_text()
-local places = in_order(1)
+local own = states_of(1)
 local given_back = 0
 for i, limit in ipairs(limits) do
   local cost, receipt_1, receipt_2 = next_number(), next_number(), next_number()
-  local state = state_of(places, i)
+  local state = own[i]
   if limit.algorithm.give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who) then
     state.changed = true
     given_back = given_back + 1

@@ -13,13 +13,13 @@ local costs = {}
 for i = 1, #limits do
   costs[i] = next_number()
 end
-local places = in_order(1)
+local own = states_of(1)
 local opens = math.max(now, frozen_until)
-local at, held_by = first_instant(places, costs, opens, 'earliest', who)
+local at, held_by = first_instant(own, costs, opens, 'earliest', who)
 if held_by == 0 and opens > now then
   held_by = -1
 end
 
 local reply = { now, at, held_by }
-report(reply, places)
+report(reply, own)
 return refuse(true) or reply

@@ -14,11 +14,11 @@
 local ended = 0
 
 for request = 1, (#KEYS - 1) / #limits do
-  local places = in_order(request)
+  local own = states_of(request)
   local who = next_text()
   for i, limit in ipairs(limits) do
     local born = next_number()
-    local state = state_of(places, i)
+    local state = own[i]
     if limit.algorithm.give_back(state, limit, 0, 0, now, born, 0, who) then
       state.changed = true
       ended = ended + 1

@@ -15,12 +15,12 @@
 local reply = {}
 
 for request = 1, (#KEYS - 1) / #limits do
-  local places = in_order(request)
+  local own = states_of(request)
   local who = next_text()
   local held = 1
   for i, limit in ipairs(limits) do
     local cost, born = next_number(), next_number()
-    local state = state_of(places, i)
+    local state = own[i]
     if limit.algorithm.renew(state, limit, cost, now, born, who) then
       state.changed = true
     else

@@ -18,14 +18,14 @@
 
 local reply = { now }
 local opens = math.max(now, frozen_until)
-local places, costs = {}, {}
+local own, costs = {}, {}
 
 for _ = 1, next_number() do
   local wait_us, who = next_number(), next_text()
   for i = 1, #limits do
-    places[i], costs[i] = next_number(), next_number()
+    own[i], costs[i] = state_at(next_number(), i), next_number()
   end
-  local at, held_by = first_instant(places, costs, opens, 'earliest', who)
+  local at, held_by = first_instant(own, costs, opens, 'earliest', who)
   if held_by == 0 and opens > now then
     held_by = -1
   end
@@ -33,11 +33,11 @@ for _ = 1, next_number() do
   -- What is ahead of now gets its own instant, within reach.
   local slot, granted = at, at == now
   if not granted and at - now <= wait_us then
-    slot = first_instant(places, costs, at, 'spread', who)
+    slot = first_instant(own, costs, at, 'spread', who)
     local reach = now + wait_us
     for i, limit in ipairs(limits) do
       if limit.algorithm.horizon then
-        reach = math.min(reach, limit.algorithm.horizon(state_of(places, i), limit, now, costs[i], who) - 1)
+        reach = math.min(reach, limit.algorithm.horizon(own[i], limit, now, costs[i], who) - 1)
       end
     end
     granted = slot <= reach
@@ -48,10 +48,10 @@ for _ = 1, next_number() do
   reply[head + 2] = granted and 1 or 0
   reply[head + 3] = held_by
   local use_by = 0
-  for i, limit in ipairs(limits) do
+  for i = 1, #limits do
     local receipt_1, receipt_2 = 0, 0
     if granted then
-      local state = state_of(places, i)
+      local limit, state = limits[i], own[i]
       receipt_1, receipt_2 = limit.algorithm.take(state, limit, costs[i], slot, now, who)
       state.changed = true
       local ends = limit.algorithm.use_by(state, limit, slot)
@@ -62,7 +62,7 @@ for _ = 1, next_number() do
     reply[head + 3 + 2 * i], reply[head + 4 + 2 * i] = receipt_1, receipt_2
   end
   reply[head + 4] = use_by
-  report(reply, places)
+  report(reply, own)
 end
 
 return save() or reply

@@ -74,8 +74,7 @@ local frozen_until = tonumber(raw[1] or 0)
 -- by one.
 local states = {}
 
-local function state_of(places, i)
-  local place = places[i]
+local function state_at(place, i)
   local state = states[place]
   if not state then
     local limit = limits[i]
@@ -86,25 +85,27 @@ local function state_of(places, i)
   return state
 end
 
--- The places in KEYS of a request's state keys, where they come request by request.
-local function in_order(request)
-  local places = {}
+-- The states of a request's keys, one for each limit, where the keys come request
+-- by request.
+local function states_of(request)
+  local own = {}
   for i = 1, #limits do
-    places[i] = 1 + (request - 1) * #limits + i
+    own[i] = state_at(1 + (request - 1) * #limits + i, i)
   end
-  return places
+  return own
 end
 
 -- The first instant, not before `from`, at which all limits pass, by each
 -- algorithm's `method` (earliest or spread); and which limit came last to it.
 -- A limit only ever moves the instant later, so this ends when none does.
-local function first_instant(places, costs, from, method, who)
+local function first_instant(own, costs, from, method, who)
   local at, held_by = from, 0
   local moved
   repeat
     moved = false
-    for i, limit in ipairs(limits) do
-      local earliest = limit.algorithm[method](state_of(places, i), limit, costs[i], at, now, who)
+    for i = 1, #limits do
+      local limit = limits[i]
+      local earliest = limit.algorithm[method](own[i], limit, costs[i], at, now, who)
       if earliest > at then
         at, held_by, moved = earliest, i, true
       end
@@ -114,9 +115,11 @@ local function first_instant(places, costs, from, method, who)
 end
 
 -- Appends remaining and reset_after_us of every limit to a reply.
-local function report(reply, places)
-  for i, limit in ipairs(limits) do
-    reply[#reply + 1], reply[#reply + 2] = limit.algorithm.status(state_of(places, i), limit, now)
+local function report(reply, own)
+  local n = #reply
+  for i = 1, #limits do
+    reply[n + 1], reply[n + 2] = limits[i].algorithm.status(own[i], limits[i], now)
+    n = n + 2
   end
 end
 
