@@ -115,10 +115,6 @@ local function move(state, limit, tokens)
     us, part = -us, -part
   end
   part = part + state.part
-  if part == 0 then
-    state.tat = state.tat + us
-    return
-  end
   state.tat = state.tat + us + floor(part / limit.count)
   state.part = part % limit.count
 end

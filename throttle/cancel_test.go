@@ -1,0 +1,53 @@
+package throttle_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+func TestCancelGivesBackItsOwnOnce(t *testing.T) {
+	t.Parallel()
+	third := bucket("b", 3, time.Second, 3)
+	third.Cost = "cost"
+	b := newBench(t, third, window("w", 50, time.Minute, throttle.AnchorFirst))
+
+	before := b.reserve(0)
+	r := b.reserve(0, "cost", "2")
+	require.Equal(t, int64(0), r.Limits[0].Remaining)
+	require.NoError(t, r.Cancel(t.Context()))
+	require.NoError(t, r.Cancel(t.Context()))
+
+	d, err := b.limiter.Peek(t.Context(), request(0))
+	require.NoError(t, err)
+	assert.Equal(t, before.Limits[0].Remaining, d.Limits[0].Remaining)
+	assert.Equal(t, before.Limits[0].ResetAfter, d.Limits[0].ResetAfter)
+	assert.Equal(t, before.Limits[1].Remaining, d.Limits[1].Remaining)
+
+	// A slot ahead comes back too, and those behind it do not move.
+	reservations := make([]*throttle.Reservation, 4)
+	for i := range reservations {
+		reservations[i] = b.reserve(time.Minute)
+		require.Equal(t, throttle.Granted, reservations[i].Outcome)
+	}
+	require.NoError(t, reservations[2].Cancel(t.Context()))
+	assert.LessOrEqual(t, b.reserve(time.Minute).At, reservations[3].At)
+}
+
+func TestCancelledInAnyOrderTheBucketIsFull(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, bucket("b", 3, time.Second, 2))
+	var held []*throttle.Reservation
+	for range 9 {
+		held = append(held, b.reserve(time.Minute))
+	}
+	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(len(held)) {
+		require.NoError(t, held[i].Cancel(t.Context()))
+	}
+	assert.Empty(t, b.contents())
+}

@@ -1,0 +1,64 @@
+package throttle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// A key of ours that holds something else is somebody else's: it is an error, and
+// it and the other limits stay as they are.
+func TestForeignKeyIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		policy, client := throttletest.UniqueName(t), server.Client()
+		limiter := newLimiter(t, client, policy,
+			bucket("a", 1, time.Minute, 1), bucket("b", 1, time.Minute, 1))
+		foreign := "rm:{" + policy + "}:b"
+		require.NoError(t, client.LPush(t.Context(), foreign, "mine").Err())
+		_, err := limiter.Reserve(t.Context(), throttle.Request{Policy: policy})
+		require.ErrorContains(t, err, foreign)
+		assert.Equal(t, int64(0), client.Exists(t.Context(), "rm:{"+policy+"}:a").Val())
+		assert.Equal(t, "list", client.Type(t.Context(), foreign).Val())
+	})
+}
+
+func isSortedSet(l throttle.Limit) bool {
+	return l.Algorithm == throttle.SlidingLog || l.Algorithm == throttle.Concurrency
+}
+
+// A limit that changes its algorithm meets the state that the other one left: an
+// error that says so, and nothing is changed.
+func TestStateOfAnotherAlgorithmIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	interval := bucket("l", 5, time.Minute, 5)
+	interval.Refill = throttle.RefillInterval
+	limits := []throttle.Limit{
+		bucket("l", 5, time.Minute, 5), interval, window("l", 5, time.Minute, throttle.AnchorFirst),
+		{Name: "l", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 5, Period: time.Minute}},
+		{Name: "l", Algorithm: throttle.SlidingWindow, Rate: throttle.Rate{Count: 5, Period: time.Minute}},
+		{Name: "l", Algorithm: throttle.Concurrency, Slots: 5},
+	}
+	for i, left := range limits {
+		for j, met := range limits {
+			if i == j || isSortedSet(left) && isSortedSet(met) { // those two can not be told apart
+				continue
+			}
+			b := newBench(t, left)
+			require.Equal(t, throttle.Granted, b.reserve(0).Outcome)
+			before := b.contents()
+			limiter := newLimiter(t, b.client, "api", met)
+			_, err := limiter.Reserve(t.Context(), request(0))
+			require.ErrorContains(t, err, "rm:{api}:l", "%d %d", i, j)
+			require.ErrorContains(t, err, "RAMPMETER", "%s meets %s", met.Algorithm, left.Algorithm)
+			_, err = limiter.Peek(t.Context(), request(0))
+			require.ErrorContains(t, err, "RAMPMETER", "%s peeks at %s", met.Algorithm, left.Algorithm)
+			require.Equal(t, before, b.contents())
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package throttle_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// Law 3: with nobody else about, a denied request passes after exactly its
+// RetryAfter, and not a microsecond before.
+func TestPatienceIsRewarded(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		limits := randomLimits(random)
+		b := newBench(t, limits...)
+		now := time.Duration(random.Int64N(int64(time.Minute))).Truncate(time.Microsecond)
+		b.at(now)
+		for range 12 {
+			cost := strconv.FormatInt(1+random.Int64N(smallest(limits)), 10)
+			r := b.reserve(time.Duration(random.Int64N(2))*time.Second, "cost", cost)
+			if r.Outcome == throttle.Granted {
+				continue
+			}
+			retry := b.reserve(0, "cost", cost).RetryAfter()
+			require.Positive(t, retry)
+			b.at(now + retry - time.Microsecond)
+			require.Equal(t, throttle.Denied, b.reserve(0, "cost", cost).Outcome, "seed %d: a microsecond early", seed)
+			now += retry
+			b.at(now)
+			require.Equal(t, throttle.Granted, b.reserve(0, "cost", cost).Outcome, "seed %d: on time", seed)
+		}
+	}
+}
+
+func randomLimits(random *rand.Rand) []throttle.Limit {
+	limits := make([]throttle.Limit, 1+random.IntN(3))
+	for i := range limits {
+		name, count := fmt.Sprintf("l%d", i), 1+random.Int64N(9)
+		period := time.Duration(1+random.Int64N(3_000_000)) * time.Microsecond
+		switch random.IntN(6) {
+		case 0:
+			limits[i] = bucket(name, count, period, 1+random.Int64N(9))
+		case 3:
+			limits[i] = bucket(name, count, period, 1+random.Int64N(9))
+			limits[i].Refill = throttle.RefillInterval
+		case 4:
+			limits[i] = throttle.Limit{
+				Name: name, Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: count, Period: period},
+			}
+		case 5:
+			precision := 1 + period/time.Microsecond/20
+			limits[i] = throttle.Limit{
+				Name: name, Algorithm: throttle.SlidingWindow, Precision: precision * time.Microsecond,
+				Rate: throttle.Rate{Count: count, Period: 20 * precision * time.Microsecond},
+			}
+		case 1:
+			limits[i] = window(name, count, period, throttle.AnchorClock)
+		case 2:
+			limits[i] = window(name, count, period, throttle.AnchorFirst)
+		}
+		limits[i].Cost = "cost"
+	}
+	return limits
+}
+
+func smallest(limits []throttle.Limit) int64 {
+	least := limits[0].Capacity()
+	for i := range limits {
+		least = min(least, limits[i].Capacity())
+	}
+	return least
+}
+
+// Law 2: what does not pass changes nothing.
+func TestDenialsChangeNothing(t *testing.T) {
+	t.Parallel()
+	wide, narrow := bucket("wide", 100, time.Second, 100), window("narrow", 1, time.Minute, throttle.AnchorClock)
+	wide.Cost, narrow.Per = "cost", "user"
+	b := newBench(t, wide, narrow)
+	require.Equal(t, throttle.Granted, b.reserve(0, "user", "ann").Outcome)
+	before := b.contents()
+	require.NotEmpty(t, before)
+
+	r := b.reserve(30*time.Second, "user", "ann")
+	assert.Equal(t, throttle.Denied, r.Outcome)
+	assert.Equal(t, "narrow", r.HeldBy)
+	assert.Equal(t, time.Minute, r.RetryAfter())
+	assert.Equal(t, int64(99), r.Limits[0].Remaining, "the limit that passed gave nothing")
+
+	r = b.reserve(0, "user", "bob", "cost", "101")
+	assert.Equal(t, throttle.Never, r.Outcome)
+	never := (*throttle.NeverError)(nil)
+	require.ErrorAs(t, r.Wait(t.Context()), &never)
+	assert.EqualError(t, never, `cost 101 can never pass: limit "wide" of policy "api" holds at most 100`)
+
+	for name, attributes := range map[string][]string{
+		`attribute "user" is missing`:                           {},
+		`attribute "cost" is "0", not a whole number above 0`:   {"user", "bob", "cost", "0"},
+		`attribute "cost" is "-1", not a whole number above 0`:  {"user", "bob", "cost", "-1"},
+		`attribute "cost" is "1.5", not a whole number above 0`: {"user", "bob", "cost", "1.5"},
+		`attribute "cost" is "", not a whole number above 0`:    {"user", "bob", "cost", ""},
+	} {
+		_, err := b.limiter.Reserve(t.Context(), request(0, attributes...))
+		bad := (*throttle.AttributeError)(nil)
+		require.ErrorAs(t, err, &bad)
+		assert.ErrorContains(t, err, name)
+	}
+	_, err := b.limiter.Reserve(t.Context(), throttle.Request{Policy: "other"})
+	assert.ErrorIs(t, err, throttle.ErrUnknownPolicy)
+
+	d, err := b.limiter.Peek(t.Context(), request(0, "user", "bob"))
+	require.NoError(t, err)
+	assert.Equal(t, throttle.Granted, d.Outcome)
+	assert.Equal(t, before, b.contents())
+}
+
+// Law 1 by each algorithm's definition, over the slots that were granted and not
+// given back, in whatever order that was.
+func TestNeverOverWhateverIsCancelled(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		limit func(count, burst int64) throttle.Limit
+		most  func(count, burst int64) int64
+		count func(starts []time.Time, count int64) int
+	}{
+		"token bucket": {
+			func(count, burst int64) throttle.Limit { return bucket("l", count, time.Second, burst) },
+			func(_, burst int64) int64 { return burst },
+			func(starts []time.Time, count int64) int { return throttletest.MaxBurst(starts, count, time.Second) },
+		},
+		"interval bucket": {
+			func(count, burst int64) throttle.Limit {
+				l := bucket("l", count, time.Second, burst)
+				l.Refill = throttle.RefillInterval
+				return l
+			},
+			func(count, burst int64) int64 { return burst + count },
+			func(starts []time.Time, _ int64) int { return throttletest.MaxInAnyInterval(starts, time.Second) },
+		},
+		"fixed window by the clock": {
+			func(count, _ int64) throttle.Limit { return window("l", count, time.Second, throttle.AnchorClock) },
+			func(count, _ int64) int64 { return count },
+			func(starts []time.Time, _ int64) int { return throttletest.MaxPerWindow(starts, time.Second, noon) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(40) {
+				random := rand.New(rand.NewPCG(seed, 7))
+				count, burst := 1+random.Int64N(7), 1+random.Int64N(4)
+				starts := startsOf(t, random, test.limit(count, burst))
+				require.LessOrEqual(t, int64(test.count(starts, count)), test.most(count, burst), "seed %d", seed)
+			}
+		})
+	}
+}
+
+// startsOf lets requests come and go at random, and returns the starts that came
+// of them.
+func startsOf(t *testing.T, random *rand.Rand, limit throttle.Limit) (starts []time.Time) {
+	t.Helper()
+	b := newBench(t, limit)
+	var held []*throttle.Reservation
+	now := time.Duration(0)
+	for range 60 {
+		if random.IntN(3) > 0 {
+			if r := b.reserve(time.Minute); r.Outcome == throttle.Granted {
+				held = append(held, r)
+			}
+		} else if len(held) > 0 {
+			i := random.IntN(len(held))
+			require.NoError(t, held[i].Cancel(t.Context()))
+			held = append(held[:i], held[i+1:]...)
+		}
+		if random.IntN(4) == 0 {
+			now += time.Duration(random.Int64N(int64(time.Second))).Truncate(time.Microsecond)
+			b.at(now)
+			held = slices.DeleteFunc(held, func(r *throttle.Reservation) bool {
+				due := !r.At.After(noon.Add(now))
+				if due {
+					starts = append(starts, r.At)
+				}
+				return due
+			})
+		}
+	}
+	for _, r := range held {
+		starts = append(starts, r.At)
+	}
+	return starts
+}
+
+// Everything expires, and not before it stops mattering.
+func TestEveryKeyExpires(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, bucket("b", 7, time.Second, 3), window("w", 3, time.Minute, throttle.AnchorFirst))
+	for range 3 {
+		require.Equal(t, throttle.Granted, b.reserve(time.Minute).Outcome)
+	}
+	r := b.reserve(0)
+	_, err := b.limiter.Park(t.Context(), r)
+	require.NoError(t, err)
+	require.NoError(t, b.limiter.Freeze(t.Context(), "api", time.Second))
+	reset := map[string]time.Duration{
+		"rm:{api}:b": r.Limits[0].ResetAfter, "rm:{api}:w": r.Limits[1].ResetAfter, "rm:{api}/freeze": time.Second,
+	}
+	keys, err := b.client.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	assert.Len(t, keys, 4)
+	for _, key := range keys {
+		ttl := b.client.PTTL(t.Context(), key).Val()
+		assert.Positive(t, ttl, key)
+		assert.GreaterOrEqual(t, ttl, reset[key], key)
+		assert.LessOrEqual(t, ttl, 2*time.Minute, key)
+	}
+	b.clock.Advance(2 * time.Minute)
+	assert.Empty(t, b.contents())
+}
+
+// A waiting request gets the first instant at which all limits pass, and takes
+// from all of them there.
+func TestWaitingTakesTheFirstInstantOfAll(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, bucket("fast", 1, time.Second, 1), window("slow", 2, 10*time.Second, throttle.AnchorClock))
+	for i, want := range []time.Duration{0, time.Second, 10 * time.Second, 15 * time.Second, 20 * time.Second} {
+		r := b.reserve(time.Minute)
+		require.Equal(t, throttle.Granted, r.Outcome)
+		assert.Equal(t, want, r.At.Sub(noon), "slot %d", i)
+	}
+	r := b.reserve(time.Second)
+	assert.Equal(t, throttle.Denied, r.Outcome)
+	assert.Equal(t, "fast", r.HeldBy)
+	assert.Equal(t, 21*time.Second, r.RetryAfter())
+}
