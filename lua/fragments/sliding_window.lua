@@ -9,7 +9,8 @@
 -- bucket b ends in bucket b+span at the latest, so span+1 buckets in a row contain
 -- it. A start lies in the bucket that counts it: it comes at its slot or after, and
 -- before that bucket's end (use_by). So no interval of one period has starts of
--- more than `count`.
+-- more than `count`; except that a task may tell afterwards that it cost more
+-- (adjust), and then others wait until that, too, is a period old.
 --
 -- Few too few: a start at t in bucket b counts until bucket b+span ends, which is
 -- at (b+1+span) x precision <= t + precision + period: at most one precision longer
@@ -38,7 +39,7 @@
 --        <older>:<window>", without the line breaks and with the numbers it was
 --        counted by; older and window are ",<cost>" for each bucket that has any,
 --        with "+<n>" where n empty ones follow. since_us is the last change of
---        numbers, or 0. At most 3 + span + MAX_AHEAD buckets, whatever the traffic.
+--        numbers, or 0. At most span + MAX_AHEAD buckets, whatever the traffic.
 local sliding_window = {}
 algorithms.sliding_window = sliding_window
 
@@ -324,7 +325,7 @@ local function rescale(state, limit, now, was_precision_us, was_period_us, was_c
   end
 end
 
-function sliding_window.load(raw, limit, now, key)
+function sliding_window.load(raw, limit, now)
   limit.span = limit.period_us / limit.extra
   limit.numbers = limit.numbers or int(limit.extra) .. '/' .. int(limit.period_us) .. '/' .. int(limit.count) .. ':'
   local state = {}
@@ -339,7 +340,8 @@ function sliding_window.load(raw, limit, now, key)
       string.find(raw, '(%d+)/(%d+)/(%d+)/(%d+)/(%d+)/(%d+)/(%d+)/(%d+)/(%d+)/(%d+):', head + 1)
   end
   if not last then
-    error('RAMPMETER key ' .. key .. ' holds something that is not a sliding window', 0)
+    state.is_foreign = true
+    return state
   end
   state.newest, state.newest_cost = tonumber(newest), tonumber(newest_cost)
   state.sum, state.total, state.since = tonumber(sum), tonumber(total), tonumber(since)
