@@ -58,10 +58,10 @@ func randomLimits(random *rand.Rand) []throttle.Limit {
 				Name: name, Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: count, Period: period},
 			}
 		case 5:
-			precision := 1 + period/time.Microsecond/20
+			precision := time.Microsecond + (period / 20).Truncate(time.Microsecond)
 			limits[i] = throttle.Limit{
-				Name: name, Algorithm: throttle.SlidingWindow, Precision: precision * time.Microsecond,
-				Rate: throttle.Rate{Count: count, Period: 20 * precision * time.Microsecond},
+				Name: name, Algorithm: throttle.SlidingWindow, Precision: precision,
+				Rate: throttle.Rate{Count: count, Period: 20 * precision},
 			}
 		case 1:
 			limits[i] = window(name, count, period, throttle.AnchorClock)
