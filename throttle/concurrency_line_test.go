@@ -1,0 +1,68 @@
+package throttle
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// What ends here calls the first in line at once: nobody waits out a pause beside
+// a free slot.
+func TestWhatEndsHereCallsTheFirstInLine(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Reservation, context.Context) error{
+		"release": (*Reservation).Release,
+		"cancel":  (*Reservation).Cancel,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limit := Limit{Name: "slots", Algorithm: Concurrency, Slots: 1, Per: "tenant"}
+			limiter, err := New(throttletest.Embedded(t).Client(), &Config{
+				Policies: []Policy{{Name: "api", Limits: []Limit{limit}}},
+			})
+			require.NoError(t, err)
+			running, err := limiter.Reserve(t.Context(), Request{Policy: "api", Attributes: map[string]string{"tenant": "a"}})
+			require.NoError(t, err)
+			leases := limiter.policies["api"].leases
+			first := leases.line.join(leases.key(running.claim, 0), 0)
+			second := leases.line.join(first.key, 0)
+			other := leases.line.join(first.key+"b", 0)
+			require.NoError(t, end(running, t.Context()))
+			assert.Len(t, first.called, 1)
+			assert.Empty(t, second.called)
+			assert.Empty(t, other.called)
+		})
+	}
+}
+
+func TestLinePassesCallsOn(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ called, room, passedOn bool }{
+		"left room":            {room: true, passedOn: true},
+		"called and left":      {called: true, passedOn: true},
+		"took the only slot":   {},
+		"called and left room": {called: true, room: true, passedOn: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var l line
+			first, second, third := l.join("k", 0), l.join("k", 0), l.join("k", 0)
+			if test.called {
+				l.call("k")
+			}
+			third.leave(true) // who was not first has nothing to pass on
+			first.leave(test.room)
+			assert.Equal(t, test.passedOn, len(second.called) == 1)
+			asks, err := second.wait(t.Context(), time.Now().Add(time.Minute), time.Millisecond)
+			require.NoError(t, err)
+			assert.True(t, asks, "it is the first now and asks from time to time")
+			second.leave(false)
+			assert.Empty(t, l.places)
+		})
+	}
+}
