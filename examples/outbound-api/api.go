@@ -11,9 +11,9 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// quota is what the API allows: 40 calls a second on average, 20 at once.
+// quota is what the API allows: 40 calls a second on average, 30 at once.
 // GitHub's 5000 an hour would be long to watch.
-var quota = throttletest.Quota{Limit: 200, Window: 5 * time.Second, Burst: 20}
+var quota = throttletest.Quota{Limit: 200, Window: 5 * time.Second, Burst: 30}
 
 // api is somebody else's API: it enforces the quota by its own clock and answers
 // with GitHub's headers.
