@@ -23,8 +23,10 @@ const (
 // reserve ahead. In this process those who wait for a slot of the same key stand
 // in line: its first is called when [Reservation.Release] ends a lease here, and
 // asks again after a pause for those that ended elsewhere. So however many wait,
-// one asks, at most every 50 ms and at least every 500 ms. Between processes there
-// is no order: one that always has tasks waiting mostly keeps the slots it has.
+// one asks, at once when called and otherwise every 50 to 500 ms. Who needs more
+// slots than are free holds up those behind, and so gets them in the end. Between
+// processes there is no order: one that always has tasks waiting mostly keeps the
+// slots it has.
 func (r *Reservation) AwaitSlot(ctx context.Context) error {
 	leases := r.limiter.policies[r.Policy].leases
 	deadline := r.received.Add(r.claim.request.MaxWait)
