@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -177,6 +180,87 @@ func logNumbers(random *rand.Rand) Limit {
 func TestSlidingLogAgainstOracle(t *testing.T) {
 	t.Parallel()
 	compareWithOracle(t, logNumbers, newLogOracle)
+}
+
+// A long line of slots ahead is searched for gaps, and what the search has found is
+// kept; nothing may be left of it when a start is given back, numbers change or the
+// clock goes back.
+func TestSlidingLogLongLineAgainstOracle(t *testing.T) {
+	t.Parallel()
+	client := throttletest.Redis(t).Client()
+	const storyOps = 100 // each compared by hand with every interval
+	for seed := range uint64(modelOps(t) / storyOps / 4) {
+		tellOfALine(t, client, seed, storyOps)
+	}
+}
+
+func tellOfALine(t testing.TB, client *redis.Client, seed uint64, ops int) {
+	t.Helper()
+	numbers := func(random *rand.Rand) Limit {
+		return Limit{
+			Algorithm: SlidingLog,
+			Rate:      Rate{Count: 1 + random.Int64N(3), Period: time.Duration(10+random.Int64N(20)) * time.Microsecond},
+		}
+	}
+	random := rand.New(rand.NewPCG(seed, 7))
+	d := &duel{t: t, client: client, random: random, now: duelEpoch, ended: map[int]bool{}}
+	d.limit = numbers(random)
+	d.oracle = newLogOracle(d.limit)
+	d.flush()
+	d.remake()
+	for range ops {
+		switch n := random.IntN(100); {
+		case n < 70:
+			d.reserveTogether(1+random.IntN(4), 60)
+		case n < 80:
+			d.cancel()
+		case n < 84:
+			d.adjust()
+		case n < 95:
+			d.tick()
+		case n < 97:
+			d.now += (random.Int64N(30) - 15) * d.limit.Rate.Period.Microseconds()
+			d.tell("is the time")
+			d.setClock()
+		case n < 99:
+			d.change(numbers(random))
+		}
+		if random.IntN(3) == 0 {
+			d.compareStatus()
+		}
+	}
+}
+
+// reserveTogether asks for several starts in one script call, whose slots may be
+// many periods away. The oracle hears of them one by one.
+func (d *duel) reserveTogether(n int, periods int64) {
+	d.t.Helper()
+	passengers := make([]*passenger, n)
+	for i := range passengers {
+		cost, wait := int64(1), int64(0)
+		if d.random.IntN(4) == 0 {
+			cost = 1 + d.random.Int64N(d.limit.Capacity())
+		}
+		if d.random.IntN(4) > 0 {
+			wait = periods * d.limit.Rate.Period.Microseconds()
+		}
+		claim, err := d.limiter.claim(d.request(cost, wait))
+		require.NoError(d.t, err)
+		passengers[i] = newPassenger(claim, d.limiter)
+	}
+	d.limiter.policies["duel"].reserveAll(passengers)
+	for _, p := range passengers {
+		require.NoError(d.t, p.err)
+		r, cost, wait := p.reservation, p.claim.costs[0], p.claim.request.MaxWait.Microseconds()
+		granted, at := d.oracle.reserve(d.now, wait, cost, "task")
+		d.tell("reserve cost %d wait %d -> %v %d", cost, wait, r.Outcome, r.At.UnixMicro()-duelEpoch)
+		if (r.Outcome == Granted) != granted || r.At.UnixMicro() != at {
+			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-duelEpoch)
+		}
+		if granted {
+			d.granted = append(d.granted, r)
+		}
+	}
 }
 
 func FuzzSlidingLogAgainstOracle(f *testing.F) {

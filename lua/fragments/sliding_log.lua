@@ -21,7 +21,8 @@
 --   "closed/<from_us>/<till_us>/<cost>/<count>/<period_us>"
 --                                 optional: a request of that cost or more passes at
 --                                 no instant from `from` to before `till`
---   "number"                      at AFTER_ALL + 2 x the last number given
+--   "number"                      last of all, at AFTER_ALL + 2 x the last number
+--                                 given
 -- What is older than a period, and than a clock may be set back, is forgotten by later
 -- changes, MOST_FORGOTTEN at a time; until then no rank is counted from it.
 local sliding_log = {}
@@ -56,7 +57,7 @@ end
 function sliding_log.load(raw, limit, _, key)
   local state = { key = key, number = 0, total = 0, counted = {}, runs = {}, added = {}, removed = {} }
   local top = not raw and redis.pcall('ZREVRANGE', key, 0, 2, 'WITHSCORES')
-  if not top or top.err then
+  if not top or top.err or top[1] and top[1] ~= 'number' then
     state.is_foreign = true
     return state
   end
