@@ -58,7 +58,9 @@ const (
 	// FixedWindow allows Rate.Count in each window of Rate.Period.
 	FixedWindow Algorithm = "fixed_window"
 	// SlidingLog allows Rate.Count in every interval of Rate.Period, exactly, and
-	// remembers each start: memory grows with the count.
+	// remembers each start: memory grows with the count. Under other numbers the
+	// recorded starts count as they are. Starts that are late by up to Lateness are
+	// that much closer together.
 	SlidingLog Algorithm = "sliding_log"
 	// SlidingWindow allows Rate.Count in every interval of Rate.Period, counted in
 	// buckets of Precision: memory is bounded by their number, and up to one bucket
