@@ -3,7 +3,7 @@ package producer_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { throttletest.Main(m) }

@@ -12,12 +12,11 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { throttletest.Main(m) }
 
 // result is what a run of the command left behind.
 type result struct {

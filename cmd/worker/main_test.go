@@ -19,7 +19,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // asCommand in the environment makes this test program be the worker itself, for
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	logging.Disable()
-	goleak.VerifyTestMain(m)
+	throttletest.Main(m)
 }
 
 // env is an environment of nothing but these variables.

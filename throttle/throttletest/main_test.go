@@ -6,8 +6,6 @@ import (
 	"io"
 	"os"
 	"testing"
-
-	"go.uber.org/goleak"
 )
 
 // asChild names the part that this test binary plays when a test starts it.
@@ -17,7 +15,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asChild) == "owner" {
 		os.Exit(ownServerUntilKilled(os.Stdin, os.Stdout, os.Stderr))
 	}
-	goleak.VerifyTestMain(m)
+	Main(m)
 }
 
 // ownServerUntilKilled is the part of the parent that is killed: it tells the
