@@ -1,27 +1,23 @@
+// Command bench measures Rampmeter beside its peers, in one run on one Redis:
+//
+//	cd bench && go run .           what one decision costs
+//	cd bench && go run . backlog   what becomes of a backlog of tasks
+//
+// Each has a folder, and a -h that says more. The bench is a module of its own, so
+// that the peers are no dependencies of Rampmeter's.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"runtime/pprof"
 	"syscall"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/rampmeter/rampmeter/throttle/throttletest"
-)
-
-// Exit codes of the command.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
+	"github.com/rampmeter/rampmeter/bench/backlog"
+	"github.com/rampmeter/rampmeter/bench/decisions"
 )
 
 func main() {
@@ -34,96 +30,13 @@ func main() {
 	os.Exit(code)
 }
 
-// run is the command without its process. An interrupt still prints what was
-// measured until then.
+// run is the command without its process.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	opts, err := parseOptions(args, getenv)
-	if errors.Is(err, flag.ErrHelp) {
-		printHelp(stdout)
-		return exitOK
+	if backlog.IsWorker(getenv) {
+		return backlog.Work(ctx, getenv, os.Stdin, stdout, stderr)
 	}
-	if err != nil {
-		fmt.Fprintf(stderr, "bench: %v\nRun 'bench -h' for help.\n", err)
-		return exitUsage
+	if len(args) > 0 && args[0] == "backlog" {
+		return backlog.Run(ctx, args[1:], getenv, stdout, stderr)
 	}
-	if err := benchmark(ctx, opts, stdout, stderr); err != nil {
-		fmt.Fprintf(stderr, "bench: %v\n", err)
-		return exitFailed
-	}
-	return exitOK
-}
-
-func benchmark(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
-	server, stop, err := openRedis(ctx, opts.redis)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-
-	contenders, leftOut := admit(opts.contenders())
-	for _, line := range leftOut {
-		fmt.Fprintf(stderr, "left out: %s\n", line)
-	}
-	stopProfile, err := startProfile(opts.cpuProfile)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stopProfile()) }()
-
-	report, err := (&bench{
-		redis:      server,
-		contenders: contenders,
-		options:    opts,
-		progress:   newProgress(stderr),
-	}).run(ctx)
-	if opts.json {
-		return errors.Join(report.writeJSON(stdout), err)
-	}
-	return errors.Join(report.writeText(stdout), err)
-}
-
-// startProfile writes a CPU profile to a file until it is stopped. Without a path
-// it does nothing.
-func startProfile(path string) (stop func() error, err error) {
-	if path == "" {
-		return func() error { return nil }, nil
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, fmt.Errorf("-cpuprofile: %w", err)
-	}
-	if err := pprof.StartCPUProfile(file); err != nil {
-		return nil, errors.Join(fmt.Errorf("-cpuprofile: %w", err), file.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return file.Close()
-	}, nil
-}
-
-// openRedis connects to the Redis at a URI, or starts one where there is none.
-// The returned function closes what was opened.
-func openRedis(ctx context.Context, uri string) (*redis.Options, func() error, error) {
-	if uri == "" {
-		server, err := throttletest.StartRedis(ctx, throttletest.RedisConfig{})
-		if err != nil {
-			return nil, nil, err
-		}
-		return server.Options(), server.Close, nil
-	}
-	options, err := redis.ParseURL(uri)
-	if err != nil {
-		return nil, nil, fmt.Errorf("-redis: %w", err)
-	}
-	client := redis.NewClient(options)
-	defer client.Close()
-	size, err := client.DBSize(ctx).Result()
-	if err != nil {
-		return nil, nil, fmt.Errorf("-redis: %w", err)
-	}
-	if size > 0 {
-		return nil, nil, fmt.Errorf("-redis: database %d holds %d keys, and the bench empties its database again and again; "+
-			"name an empty one, as in redis://host:6379/9", options.DB, size)
-	}
-	return options, func() error { return nil }, nil
+	return decisions.Run(ctx, args, getenv, stdout, stderr)
 }

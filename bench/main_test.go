@@ -1,157 +1,22 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
-	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
-	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-func TestMain(m *testing.M) { throttletest.Main(m) }
-
-type env map[string]string
-
-func (e env) get(name string) string { return e[name] }
-
-func TestOptions(t *testing.T) {
+func TestEachPartHasItsHelp(t *testing.T) {
 	t.Parallel()
-	o, err := parseOptions([]string{"-rounds", "5", "-callers", "1, 20"}, env{
-		"RAMPMETER_ROUNDS": "9", "RAMPMETER_KEYS": "3", "RAMPMETER_QUICK": "true",
-	}.get)
-	require.NoError(t, err)
-	assert.Equal(t, 5, o.rounds, "a flag wins over its variable, and both over -quick")
-	assert.Equal(t, numbers{1, 20}, o.callers)
-	assert.Equal(t, numbers{3}, o.keys)
-	assert.Equal(t, quickSlice, o.slice)
-
-	for name, tt := range map[string]struct {
-		args []string
-		env  env
-		want string
-	}{
-		"no such flag":      {[]string{"-fast"}, nil, "-fast"},
-		"an argument":       {[]string{"redis_rate"}, nil, `"redis_rate"`},
-		"no callers":        {[]string{"-callers", "1,0"}, nil, `"0" is not`},
-		"an empty list":     {[]string{"-keys", ""}, nil, `"" is not`},
-		"no rounds":         {[]string{"-rounds", "0"}, nil, "-rounds is 0"},
-		"a moment":          {[]string{"-slice", "1us"}, nil, "-slice is 1µs"},
-		"no connections":    {[]string{"-pool", "-1"}, nil, "-pool is -1"},
-		"no regexp":         {[]string{"-only", "("}, nil, "-only: "},
-		"a bad environment": {nil, env{"RAMPMETER_CALLERS": "many"}, `RAMPMETER_CALLERS="many"`},
+	none := func(string) string { return "" }
+	for first, args := range map[string][]string{
+		"bench measures what a decision costs": {"-h"},
+		"bench backlog measures what becomes":  {"backlog", "-h"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := parseOptions(tt.args, tt.env.get)
-			require.ErrorContains(t, err, tt.want)
-		})
+		var stdout, stderr strings.Builder
+		assert.Zero(t, run(t.Context(), args, none, &stdout, &stderr))
+		assert.True(t, strings.HasPrefix(stdout.String(), first), stdout.String())
+		assert.Empty(t, stderr.String())
 	}
-}
-
-func TestReferencesAlwaysTakePart(t *testing.T) {
-	t.Parallel()
-	o, err := parseOptions([]string{"-only", "^three"}, env{}.get)
-	require.NoError(t, err)
-	var names []string
-	for _, c := range o.contenders() {
-		names = append(names, c.name)
-	}
-	assert.Equal(t, []string{bareName, redisRateName, "three limits"}, names)
-}
-
-func TestRunMeasuresEverything(t *testing.T) {
-	t.Parallel()
-	server := throttletest.Redis(t)
-	var stdout, stderr strings.Builder
-	code := run(t.Context(), []string{"-redis", server.URI(), "-json", "-rounds", "1", "-slice", "10ms", "-callers", "1,4", "-keys", "1,50"},
-		env{}.get, &stdout, &stderr)
-	require.Equal(t, exitOK, code, stderr.String())
-
-	var got report
-	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
-	names := map[string]int{}
-	for _, r := range got.Cells {
-		names[r.Name]++
-		assert.Positive(t, r.PerSecond, r.Name)
-		assert.Positive(t, r.P50, r.Name)
-		assert.Positive(t, r.AgainstBare, r.Name)
-		assert.Positive(t, r.AgainstRedisRate, r.Name)
-		assert.NotContains(t, r.AnyError, errDenied.Error(), r.Name)
-		if r.Name != "throttled" { // its compare-and-swap gives up under contention
-			assert.Zero(t, r.Errors, "%s: %s", r.Name, r.AnyError)
-		}
-	}
-	for _, name := range []string{bareName, redisRateName, "throttled", "ulule/limiter", "token_bucket", "three limits"} {
-		assert.Equal(t, 4, names[name], "each of two levels on each of two sets of keys: %s", name)
-	}
-	for _, m := range got.Memory {
-		if m.Name != bareName && m.Name != "concurrency" { // a slot that was given back is gone
-			assert.Positive(t, m.Idle, m.Name)
-			assert.Positive(t, m.Full, m.Name)
-		}
-	}
-	size, err := server.Client().DBSize(t.Context()).Result()
-	require.NoError(t, err)
-	assert.Zero(t, size, "a bench leaves nothing behind")
-}
-
-func TestRunDoesNotEmptyADatabaseInUse(t *testing.T) {
-	t.Parallel()
-	server := throttletest.Redis(t)
-	require.NoError(t, server.Client().Set(t.Context(), "precious", 1, time.Hour).Err())
-	var stdout, stderr strings.Builder
-	code := run(t.Context(), []string{"-redis", server.URI(), "-quick"}, env{}.get, &stdout, &stderr)
-	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, stderr.String(), "holds 1 keys")
-	assert.Empty(t, stdout.String())
-	require.NoError(t, server.Client().Get(t.Context(), "precious").Err())
-}
-
-func TestUsage(t *testing.T) {
-	t.Parallel()
-	var stdout, stderr strings.Builder
-	assert.Equal(t, exitOK, run(t.Context(), []string{"-h"}, env{}.get, &stdout, &stderr))
-	assert.Contains(t, stdout.String(), "-callers list")
-	assert.Empty(t, stderr.String())
-
-	stdout.Reset()
-	assert.Equal(t, exitUsage, run(t.Context(), []string{"-slice", "soon"}, env{}.get, &stdout, &stderr))
-	assert.Contains(t, stderr.String(), "-slice")
-	assert.Empty(t, stdout.String())
-}
-
-func TestInterruptedRunTellsWhatItHas(t *testing.T) {
-	t.Parallel()
-	server := throttletest.Redis(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	b := &bench{
-		redis:      server.Options(),
-		contenders: peers(),
-		options:    &options{rounds: 1, slice: time.Millisecond, callers: numbers{1}, keys: numbers{1}, pool: 1},
-		progress:   newProgress(io.Discard),
-	}
-	got, err := b.run(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotNil(t, got)
-	assert.Empty(t, got.Cells)
-}
-
-func TestLeftOutContendersComeWithTheReason(t *testing.T) {
-	t.Parallel()
-	admitted, leftOut := admit([]contender{
-		policy("p1", "good", "{name: a, algorithm: token_bucket, rate: RATE}"),
-		policy("p2", "unheard of", "{name: a, algorithm: leaky_log, rate: RATE}"),
-	})
-	require.Len(t, admitted, 1)
-	assert.Equal(t, "good", admitted[0].name)
-	require.Len(t, leftOut, 1)
-	assert.Contains(t, leftOut[0], "unheard of: ")
-	assert.Contains(t, leftOut[0], "leaky_log")
 }

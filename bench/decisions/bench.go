@@ -1,4 +1,4 @@
-package main
+package decisions
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/bench/internal/rig"
 )
 
 // bench is one run: cells of so many callers on so many keys, in each of which
@@ -15,7 +17,7 @@ type bench struct {
 	redis      *redis.Options
 	contenders []contender
 	options    *options
-	progress   *progress
+	progress   *rig.Progress
 }
 
 // run measures until all is measured or ctx ends. It empties the database before
@@ -26,16 +28,16 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 	defer admin.Close()
 	defer func() {
 		err = errors.Join(err, admin.FlushDB(context.WithoutCancel(ctx)).Err())
-		b.progress.done()
+		b.progress.Done()
 	}()
 
 	report := &report{
 		Rounds: b.options.rounds,
 		Slice:  b.options.slice.String(),
 		Pool:   b.options.pool,
-		Redis:  version(ctx, admin),
+		Redis:  rig.RedisVersion(ctx, admin),
 	}
-	b.progress.total = len(b.contenders) * (1 + len(b.options.keys)*len(b.options.callers))
+	b.progress.Total = len(b.contenders) * (1 + len(b.options.keys)*len(b.options.callers))
 	for _, keys := range b.options.keys {
 		for _, callers := range b.options.callers {
 			cell, err := b.cell(ctx, admin, callers, keys)
@@ -46,7 +48,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 		}
 	}
 	for _, c := range b.contenders {
-		b.progress.step("bytes per key, %s", c.name)
+		b.progress.Step("bytes per key, %s", c.name)
 		m, err := b.weigh(ctx, admin, c)
 		if ctx.Err() != nil {
 			return report, ctx.Err()
@@ -81,7 +83,7 @@ func (b *bench) cell(ctx context.Context, admin *redis.Client, callers, keys int
 	turns := make([][]*slice, len(b.contenders))
 	for round := range b.options.rounds {
 		for i, c := range b.contenders {
-			b.progress.show("%d callers on %d keys, round %d of %d: %s", callers, keys, round+1, b.options.rounds, c.name)
+			b.progress.Show("%d callers on %d keys, round %d of %d: %s", callers, keys, round+1, b.options.rounds, c.name)
 			turn, err := measure(ctx, admin, deciders[i], callers, keys, b.options.slice)
 			if err != nil {
 				return nil, err
@@ -89,7 +91,7 @@ func (b *bench) cell(ctx context.Context, admin *redis.Client, callers, keys int
 			turns[i] = append(turns[i], turn)
 		}
 	}
-	b.progress.finished += len(b.contenders)
+	b.progress.Finished += len(b.contenders)
 
 	results := make([]result, len(b.contenders))
 	for i, c := range b.contenders {
@@ -118,12 +120,3 @@ func (b *bench) client() *redis.Client {
 }
 
 func (b *bench) warmUp() time.Duration { return min(b.options.slice/5, 100*time.Millisecond) }
-
-// version is that of the server, or empty when it does not tell.
-func version(ctx context.Context, admin *redis.Client) string {
-	info, err := admin.InfoMap(ctx, "server").Result()
-	if err != nil {
-		return ""
-	}
-	return info["Server"]["redis_version"]
-}

@@ -1,11 +1,8 @@
-// Command bench measures what one decision of a rate limiter costs: Rampmeter's
+// Package decisions measures what one decision of a rate limiter costs: Rampmeter's
 // algorithms and well-known peers, side by side in one run on one Redis.
 //
 //	cd bench && go run .            some minutes, medians of nine rounds
 //	cd bench && go run . -quick     under 40 seconds, to see the order of things
-//
-// It is a module of its own, so that the peers are no dependencies of
-// Rampmeter's.
 //
 // Absolute numbers say more about the machine than about the limiter, and on a
 // shared machine they change from one minute to the next. So all contenders take
@@ -15,4 +12,4 @@
 //
 // What is measured is the path of a granted request: limits are higher than any
 // contender's speed, equal for all.
-package main
+package decisions

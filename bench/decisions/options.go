@@ -1,8 +1,6 @@
-package main
+package decisions
 
 import (
-	"cmp"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rampmeter/rampmeter/bench/internal/rig"
 )
 
 type options struct {
@@ -55,24 +55,9 @@ func newFlags(o *options) *flag.FlagSet {
 
 func parseOptions(args []string, getenv func(string) string) (*options, error) {
 	o := &options{}
-	flags := newFlags(o)
-	given := map[string]bool{}
-	var errs []error
-	flags.VisitAll(func(f *flag.Flag) {
-		name := variable(f.Name)
-		if text := getenv(name); text != "" {
-			given[f.Name] = true
-			if err := flags.Set(f.Name, text); err != nil {
-				errs = append(errs, fmt.Errorf("%s=%q: %w", name, text, err))
-			}
-		}
-	})
-	if err := cmp.Or(errors.Join(errs...), flags.Parse(args)); err != nil {
+	given, err := rig.ParseFlags(newFlags(o), args, getenv)
+	if err != nil {
 		return nil, err
-	}
-	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("there is nothing to do with %q", flags.Arg(0))
 	}
 	if o.quick && !given["rounds"] {
 		o.rounds = quickRounds
@@ -105,11 +90,6 @@ func (o *options) contenders() []contender {
 	})
 }
 
-// variable is the environment variable that stands for a flag.
-func variable(name string) string {
-	return "RAMPMETER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-}
-
 func printHelp(w io.Writer) {
 	fmt.Fprint(w, `bench measures what a decision costs, side by side with well-known peers.
 
@@ -117,6 +97,7 @@ func printHelp(w io.Writer) {
   go run . -quick                       everything, in under 40 seconds
   go run . -only token -callers 1,100   two levels of the token buckets
   go run . -json > bench.json           for a program to read
+  go run . backlog -h                   the other part: what becomes of a backlog
 
 Each flag can also be given as an environment variable, such as RAMPMETER_ROUNDS
 for -rounds; the flag wins.

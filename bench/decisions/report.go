@@ -1,10 +1,11 @@
-package main
+package decisions
 
 import (
 	"encoding/json"
 	"io"
-	"slices"
 	"time"
+
+	"github.com/rampmeter/rampmeter/bench/internal/rig"
 )
 
 // report is all that a run measured.
@@ -66,32 +67,15 @@ func ratio(turns, reference []*slice) float64 {
 			ratios = append(ratios, turns[round].perSecond()/below)
 		}
 	}
-	return median(ratios)
+	return rig.Median(ratios)
 }
 
-func medianOf[N number](turns []*slice, figure func(*slice) N) N {
+func medianOf[N rig.Number](turns []*slice, figure func(*slice) N) N {
 	figures := make([]N, len(turns))
 	for i, turn := range turns {
 		figures[i] = figure(turn)
 	}
-	return median(figures)
-}
-
-// median returns the middle one, the mean of the two middle ones, or 0 of none.
-func median[N number](figures []N) N {
-	if len(figures) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(figures))
-	middle := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return sorted[middle]
-	}
-	return (sorted[middle-1] + sorted[middle]) / 2
-}
-
-type number interface {
-	float64 | time.Duration
+	return rig.Median(figures)
 }
 
 func (r *report) writeJSON(w io.Writer) error {

@@ -1,0 +1,100 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// call is what the API knows of one call.
+type call struct {
+	task    int
+	tenant  string
+	arrived time.Time
+	// began is when the handler started, by its own clock, which on one machine is
+	// the same. It is for judging limits: they promise starts, not arrivals.
+	began time.Time
+	// slot is the reserved one; zero for a contender that has none or does not tell.
+	slot time.Time
+}
+
+// api is somebody else's: it records calls and refuses none. It is safe for
+// concurrent use.
+type api struct {
+	url    string
+	server *http.Server
+	ended  chan struct{}
+
+	mu    sync.Mutex
+	calls []call // in order of arrival
+	last  time.Time
+}
+
+// listenAPI serves an API on a free port until its close is called.
+func listenAPI(ctx context.Context) (*api, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("starting the API: %w", err)
+	}
+	a := &api{url: "http://" + listener.Addr().String() + "/", ended: make(chan struct{})}
+	a.server = &http.Server{Handler: a, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		defer close(a.ended)
+		_ = a.server.Serve(listener) // returns when close closes it
+	}()
+	return a, nil
+}
+
+func (a *api) close() {
+	_ = a.server.Close()
+	<-a.ended
+}
+
+// ServeHTTP records a call.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	arrived := time.Now()
+	query := r.URL.Query()
+	task, err := strconv.Atoi(query.Get("task"))
+	if err != nil {
+		http.Error(w, "task: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	c := call{
+		task: task, tenant: query.Get("tenant"), arrived: arrived,
+		began: microseconds(query.Get("began")), slot: microseconds(query.Get("slot")),
+	}
+	a.mu.Lock()
+	a.calls = append(a.calls, c)
+	a.last = arrived
+	a.mu.Unlock()
+}
+
+// microseconds reads an instant; zero if there is none.
+func microseconds(text string) time.Time {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(n)
+}
+
+// count is how many calls came, and when the last one did.
+func (a *api) count() (int, time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.calls), a.last
+}
+
+// record is a copy of all calls, in order of arrival.
+func (a *api) record() []call {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	calls := slices.Clone(a.calls)
+	slices.SortStableFunc(calls, func(x, y call) int { return x.arrived.Compare(y.arrived) })
+	return calls
+}

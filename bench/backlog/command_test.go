@@ -1,0 +1,64 @@
+package backlog
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// The test program is its own worker, as the bench is.
+func TestMain(m *testing.M) {
+	if IsWorker(os.Getenv) {
+		os.Exit(Work(context.Background(), os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+	}
+	throttletest.Main(m)
+}
+
+func none(string) string { return "" }
+
+// Two worker processes of each contender that needs nothing from npm, with real
+// HTTP calls. What is certain at this size is asserted, however busy the machine.
+func TestRunMeasuresEveryContender(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Redis(t)
+	var stdout, stderr strings.Builder
+	code := Run(t.Context(), []string{
+		"-redis", server.URI(), "-json", "-scenarios", "tenants", "-tasks", "230", "-rate", "200/s", "-only", "asynq|tuned|rampmeter",
+	}, none, &stdout, &stderr)
+	require.Equal(t, rig.ExitOK, code, stderr.String())
+
+	var got report
+	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
+	require.Len(t, got.Scenarios, 1)
+	figures := map[string]map[string]float64{}
+	for _, r := range got.Scenarios[0].Results {
+		assert.Empty(t, r.Error, r.Name)
+		assert.False(t, r.Cut, r.Name)
+		assert.Zero(t, r.Figures["left"], r.Name)
+		assert.Zero(t, r.Figures["archived"], r.Name)
+		assert.GreaterOrEqual(t, r.Figures["attempts_per_task"], 1.0, r.Name)
+		assert.Positive(t, r.Figures["done_s"], r.Name)
+		assert.Positive(t, r.Figures["small_done_s"], r.Name)
+		figures[r.Name] = r.Figures
+	}
+	require.Len(t, figures, 4)
+	plain := figures["asynq, no limit"]
+	assert.InDelta(t, 1, plain["attempts_per_task"], 1e-9)
+	assert.InDelta(t, 14, plain["commands_per_task"], 1.5)
+	assert.NotContains(t, plain, "quota_used")
+	for _, name := range []string{"rampmeter, waiting", "rampmeter, parked"} {
+		assert.LessOrEqual(t, figures[name]["over"], 0.0, name)
+		assert.Less(t, figures[name]["commands_per_task"], figures["retry-after, tuned"]["commands_per_task"], name)
+	}
+	size, err := server.Client().DBSize(t.Context()).Result()
+	require.NoError(t, err)
+	assert.Zero(t, size, "a bench leaves nothing behind")
+}

@@ -1,0 +1,174 @@
+package backlog
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+type options struct {
+	redis       string
+	scenarios   string
+	only        string
+	tasks       int
+	rate        string
+	rounds      int
+	workers     int
+	concurrency int
+	stopAfter   time.Duration
+	timeout     time.Duration
+	quick       bool
+	json        bool
+
+	chosen  []*scenario
+	pattern *regexp.Regexp
+}
+
+// quickShare is which part of the tasks -quick leaves.
+const quickShare = 20
+
+// mostTasks is the largest backlog.
+const mostTasks = 1_000_000
+
+func newFlags(o *options) *flag.FlagSet {
+	flags := flag.NewFlagSet("bench backlog", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&o.redis, "redis", "", "measure on the Redis at this `URI`, whose database must be empty, instead of starting one")
+	flags.StringVar(&o.scenarios, "scenarios", strings.Join(scenarioNames(), ","), "which scenarios: a `list`")
+	flags.StringVar(&o.only, "only", "", "measure only contenders whose name matches this `regexp`")
+	flags.IntVar(&o.tasks, "tasks", 0, fmt.Sprintf("how many tasks, up to %d; 0 means each scenario's own number", mostTasks))
+	flags.StringVar(&o.rate, "rate", "", "the limit's `rate`, as in 2000/s; empty means each scenario's own")
+	flags.IntVar(&o.rounds, "rounds", 1, "how often each contender has its turn; the median counts")
+	flags.IntVar(&o.workers, "workers", 2, "worker processes")
+	flags.IntVar(&o.concurrency, "concurrency", 20, "how many tasks a worker process holds at once")
+	flags.DurationVar(&o.stopAfter, "for", 0, "end a turn so long after every task was seen once, or after its start where tasks are not put off; "+
+		"0 means when all are done")
+	flags.DurationVar(&o.timeout, "timeout", 0, "end a turn that is not done by then; 0 means four times as long as the limit makes it, and a minute")
+	flags.BoolVar(&o.quick, "quick", false, fmt.Sprintf("leave one of %d tasks in each scenario, to see that it works", quickShare))
+	flags.BoolVar(&o.json, "json", false, "print JSON instead of tables")
+	return flags
+}
+
+func parseOptions(args []string, getenv func(string) string) (*options, error) {
+	o := &options{}
+	if _, err := rig.ParseFlags(newFlags(o), args, getenv); err != nil {
+		return nil, err
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	return o, o.choose()
+}
+
+func (o *options) check() (err error) {
+	switch {
+	case o.tasks < 0 || o.tasks > mostTasks:
+		return fmt.Errorf("-tasks is %d, but must be from 0 to %d", o.tasks, mostTasks)
+	case o.tasks > 0 && o.quick:
+		return fmt.Errorf("-quick and -tasks both say how many tasks")
+	case o.rounds < 1:
+		return fmt.Errorf("-rounds is %d, but must be at least 1", o.rounds)
+	case o.workers < 1 || o.workers > 64:
+		return fmt.Errorf("-workers is %d, but must be from 1 to 64", o.workers)
+	case o.concurrency < 1 || o.concurrency > 10_000:
+		return fmt.Errorf("-concurrency is %d, but must be from 1 to 10000", o.concurrency)
+	case o.stopAfter < 0 || o.timeout < 0:
+		return fmt.Errorf("-for and -timeout must not be negative")
+	}
+	if o.pattern, err = regexp.Compile(o.only); err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	return nil
+}
+
+// choose settles the scenarios and their sizes.
+func (o *options) choose() error {
+	all := scenarios()
+	for name := range strings.SplitSeq(o.scenarios, ",") {
+		i := slices.IndexFunc(all, func(s *scenario) bool { return s.name == strings.TrimSpace(name) })
+		if i < 0 {
+			return fmt.Errorf("-scenarios: there is no %q, only %s", name, strings.Join(scenarioNames(), ", "))
+		}
+		o.chosen = append(o.chosen, all[i])
+	}
+	for _, s := range o.chosen {
+		if err := o.fit(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fit gives a scenario the size and the rate that are asked for.
+func (o *options) fit(s *scenario) error {
+	switch {
+	case o.tasks > 0:
+		s.resize(o.tasks)
+	case o.quick:
+		s.resize(max(s.tasks()/quickShare, s.enough()))
+	}
+	if o.rate == "" {
+		return nil
+	}
+	rate, err := throttle.ParseRate(o.rate)
+	if err != nil {
+		return fmt.Errorf("-rate: %w", err)
+	}
+	s.limit.Count, s.limit.Period = int(rate.Count), rate.Period
+	if s.limit.Burst > 0 {
+		s.limit.Burst = max(1, s.limit.Count/10)
+	}
+	return nil
+}
+
+func (o *options) contenders() []*contender {
+	return slices.DeleteFunc(contenders(), func(c *contender) bool { return !o.pattern.MatchString(c.name) })
+}
+
+// limitOf is how long a turn of the scenario may last.
+func (o *options) limitOf(s *scenario) time.Duration {
+	if o.timeout > 0 {
+		return o.timeout
+	}
+	return 4*s.ideal() + time.Minute
+}
+
+func scenarioNames() []string {
+	var names []string
+	for _, s := range scenarios() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+func printHelp(w io.Writer) {
+	fmt.Fprint(w, `bench backlog measures what becomes of tasks that are more than their limit lets
+start, side by side: asynq without a limit, with the usual retry-after error,
+BullMQ, and Rampmeter, waiting and parked.
+
+  go run . backlog                        every scenario
+  go run . backlog -quick                 with few tasks, to see that it works
+  go run . backlog -scenarios tenants -only 'asynq|rampmeter'
+  go run . backlog -scenarios tenants -tasks 200000 -for 1m
+
+`)
+	for _, s := range scenarios() {
+		fmt.Fprintf(w, "  %-14s %6d tasks at %s: %s\n", s.name, s.tasks(), s.limit.rate(), s.about)
+	}
+	fmt.Fprint(w, `
+BullMQ needs node and npm, which installs it into .tools/ the first time; where
+they are missing it is left out. Each flag can also be given as an environment
+variable, such as RAMPMETER_TASKS for -tasks; the flag wins.
+
+`)
+	flags := newFlags(&options{})
+	flags.SetOutput(w)
+	flags.PrintDefaults()
+}

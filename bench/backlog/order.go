@@ -1,0 +1,51 @@
+package backlog
+
+import "time"
+
+// inversions is which share of neighbouring calls of a tenant is in the wrong
+// order: the later call is of the task that was enqueued before.
+func inversions(t *turn) (float64, bool) {
+	wrong, pairs := 0, 0
+	last := map[string]int{}
+	for _, c := range t.seen.calls {
+		if before, ok := last[c.tenant]; ok {
+			pairs++
+			if c.task < before {
+				wrong++
+			}
+		}
+		last[c.tenant] = c.task
+	}
+	return float64(wrong) / float64(max(1, pairs)), pairs > 0 && !t.scenario.spent
+}
+
+// smallDone is when the last task of a small tenant was called.
+func smallDone(t *turn) (float64, bool) {
+	if !t.scenario.hasSmall() {
+		return 0, false
+	}
+	big := t.scenario.lanes[0]
+	small := map[int]bool{}
+	var last time.Time
+	for _, c := range t.seen.calls {
+		if c.tenant != big.name {
+			small[c.task] = true
+			last = c.arrived
+		}
+	}
+	return last.Sub(t.seen.began).Seconds(), len(small) == t.seen.tasks-big.tasks
+}
+
+func allDone(t *turn) (float64, bool) {
+	if t.seen.cut || len(t.seen.calls) == 0 {
+		return 0, false
+	}
+	return t.seen.calls[len(t.seen.calls)-1].arrived.Sub(t.seen.began).Seconds(), true
+}
+
+func parkedAfter(t *turn) (float64, bool) {
+	if t.seen.parked == nil {
+		return 0, false
+	}
+	return t.seen.parked.at.Sub(t.seen.began).Seconds(), true
+}

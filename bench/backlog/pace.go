@@ -1,0 +1,196 @@
+package backlog
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// quotaUsed is of one tenant on the average, where each has a quota.
+func quotaUsed(t *turn) (float64, bool) { return t.used(time.Time{}) }
+
+func quotaUsedParked(t *turn) (float64, bool) {
+	if t.seen.parked == nil {
+		return 0, false
+	}
+	return t.used(t.seen.parked.at)
+}
+
+// used is which share of what the limit allows was used since an instant.
+func (t *turn) used(since time.Time) (float64, bool) {
+	if t.contender.kind == unlimited {
+		return 0, false
+	}
+	sum, shares := 0.0, 0
+	for _, calls := range t.quotas() {
+		var times []time.Time
+		for _, c := range calls {
+			if c.arrived.After(since) {
+				times = append(times, c.arrived)
+			}
+		}
+		if share, ok := t.scenario.limit.used(times, t.windowsFrom(times), since.IsZero()); ok {
+			sum += share
+			shares++
+		}
+	}
+	return sum / float64(max(1, shares)), shares > 0
+}
+
+// used is which share of the limit the times use, from the first to the last.
+// Whole tells that they are all there are, so that a bucket was full before.
+func (l limit) used(times []time.Time, windows time.Time, whole bool) (float64, bool) {
+	if len(times) < 2 {
+		return 0, false
+	}
+	span := times[len(times)-1].Sub(times[0])
+	switch l.Algorithm {
+	case throttle.TokenBucket:
+		burst := 1
+		if whole {
+			burst = l.Burst
+		}
+		return throttletest.Used(times, int64(burst), int64(l.Count), l.Period), true
+	case throttle.FixedWindow:
+		// The last window is not over. Of the others, each could have been full.
+		last := times[len(times)-1].Sub(windows) / l.Period
+		over := last - times[0].Sub(windows)/l.Period
+		if over < 1 {
+			return 0, false
+		}
+		in := slices.IndexFunc(times, func(x time.Time) bool { return x.Sub(windows)/l.Period == last })
+		return float64(in) / float64(int(over)*l.Count), true
+	default: // a sliding one
+		periods := math.Floor(float64(span+throttle.Lateness)/float64(l.Period)) + 1
+		return float64(len(times)) / (periods * float64(l.Count)), true
+	}
+}
+
+// windowsFrom is where the contender's fixed windows begin: ours by the clock, the
+// others' with the first call.
+func (t *turn) windowsFrom(times []time.Time) time.Time {
+	if t.contender.kind == rampmeter || len(times) == 0 {
+		return time.Unix(0, 0)
+	}
+	return times[0]
+}
+
+// quotas parts the calls by whose quota they use.
+func (t *turn) quotas() map[string][]call {
+	parts := map[string][]call{}
+	for _, c := range t.seen.calls {
+		key := ""
+		if t.scenario.limit.PerTenant {
+			key = c.tenant
+		}
+		parts[key] = append(parts[key], c)
+	}
+	return parts
+}
+
+func starts(calls []call) []time.Time {
+	times := make([]time.Time, len(calls))
+	for i, c := range calls {
+		times[i] = c.began
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times
+}
+
+func busiest(t *turn) (float64, bool) {
+	most := 0
+	for _, calls := range t.quotas() {
+		l := t.scenario.limit
+		if l.Algorithm == throttle.FixedWindow && t.contender.kind == rampmeter {
+			most = max(most, throttletest.MaxPerWindow(starts(calls), l.Period, time.Unix(0, 0)))
+		} else {
+			most = max(most, throttletest.MaxInAnyInterval(starts(calls), l.Period))
+		}
+	}
+	return float64(most), true
+}
+
+// over judges each contender by the definition of the algorithm it has, from the
+// starts alone.
+func over(t *turn) (float64, bool) {
+	if t.contender.kind == unlimited {
+		return 0, false
+	}
+	most := 0
+	for _, calls := range t.quotas() {
+		most = max(most, t.excess(starts(calls)))
+	}
+	return float64(most), true
+}
+
+// excess is by how many the starts exceed what the limit allows, with what a start
+// may be late.
+func (t *turn) excess(starts []time.Time) int {
+	l := t.scenario.limit
+	switch {
+	case t.contender.kind == bullMQ:
+		return throttletest.MaxPerOpenedWindow(starts, l.Period-throttle.Lateness) - l.Count
+	case l.Algorithm == throttle.TokenBucket, t.contender.kind == retryAfter && l.Algorithm == throttle.SlidingLog:
+		late := math.Ceil(float64(l.Count) * float64(throttle.Lateness) / float64(l.Period))
+		return throttletest.MaxBurst(starts, int64(l.Count), l.Period) - max(1, l.Burst) - int(late)
+	case l.Algorithm == throttle.SlidingLog:
+		return throttletest.MaxInAnyInterval(starts, l.Period-throttle.Lateness) - l.Count
+	case t.contender.kind == rampmeter:
+		return throttletest.MaxPerWindow(starts, l.Period, time.Unix(0, 0)) - l.Count
+	}
+	return throttletest.MaxPerOpenedWindow(starts, l.Period-throttle.Lateness) - l.Count
+}
+
+// slotLateness is of those starts whose slot is known.
+func slotLateness(p float64) func(*turn) (float64, bool) {
+	return func(t *turn) (float64, bool) {
+		var late []time.Duration
+		for _, c := range t.seen.calls {
+			if !c.slot.IsZero() {
+				late = append(late, max(0, c.began.Sub(c.slot)))
+			}
+		}
+		return percentile(late, p)
+	}
+}
+
+// paceLateness is for one token bucket, which has one pace.
+func paceLateness(p float64) func(*turn) (float64, bool) {
+	return func(t *turn) (float64, bool) {
+		l := t.scenario.limit
+		if t.contender.kind == unlimited || l.Algorithm != throttle.TokenBucket || l.PerTenant {
+			return 0, false
+		}
+		all := starts(t.seen.calls)
+		paced := all[min(l.Burst, len(all)):] // the burst has no pace
+		return percentile(behindPace(paced, l.Period/time.Duration(l.Count)), p)
+	}
+}
+
+// behindPace is how far each start is behind an even pace: the latest one that
+// neither it nor any later start is ahead of.
+func behindPace(starts []time.Time, apart time.Duration) []time.Duration {
+	behind := make([]time.Duration, len(starts))
+	var pace time.Time
+	for i := len(starts) - 1; i >= 0; i-- {
+		pace = pace.Add(-apart)
+		if i == len(starts)-1 || starts[i].Before(pace) {
+			pace = starts[i]
+		}
+		behind[i] = starts[i].Sub(pace)
+	}
+	return behind
+}
+
+// percentile is what p percent do not exceed, in milliseconds.
+func percentile(all []time.Duration, p float64) (float64, bool) {
+	if len(all) == 0 {
+		return 0, false
+	}
+	slices.Sort(all)
+	rank := int(math.Ceil(float64(len(all)) * p / 100))
+	return all[max(1, rank)-1].Seconds() * 1000, true
+}

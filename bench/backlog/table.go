@@ -1,0 +1,61 @@
+package backlog
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/rampmeter/rampmeter/bench/internal/rig"
+)
+
+// writeText prints a table for each scenario, with the columns that have a figure
+// in it.
+func (r *report) writeText(w io.Writer) error {
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "Redis %s; %s with %s each; medians of %s.\n", r.Redis,
+		rig.Count(r.Workers, "worker"), rig.Count(r.Concurrency, "task"), rig.Count(r.Rounds, "turn"))
+	for _, s := range r.Scenarios {
+		s.write(&text)
+	}
+	_, err := text.WriteTo(w)
+	return err
+}
+
+func (s *section) write(w io.Writer) {
+	fmt.Fprintf(w, "\n%s: %s, %d tasks at %s, %.1f s at best\n", s.Name, s.About, s.Tasks, s.Limit, s.Ideal)
+	columns := slices.DeleteFunc(slices.Clone(metrics), func(m metric) bool {
+		return m.heading == "" || !slices.ContainsFunc(s.Results, func(r *result) bool {
+			_, ok := r.Figures[m.name]
+			return ok
+		})
+	})
+	table := rig.NewTable(w)
+	for _, m := range columns {
+		fmt.Fprintf(table, "\t%s", m.heading)
+	}
+	fmt.Fprintln(table, "\t")
+	for _, r := range s.Results {
+		fmt.Fprint(table, rig.Padded(r.Name))
+		for _, m := range columns {
+			cell := "-"
+			if figure, ok := r.Figures[m.name]; ok {
+				cell = m.text(figure)
+			}
+			fmt.Fprintf(table, "\t%s", cell)
+		}
+		fmt.Fprintln(table, "\t")
+	}
+	_ = table.Flush() // a bytes.Buffer takes everything
+	for _, r := range s.Results {
+		if r.Cut {
+			fmt.Fprintf(w, "  %s was cut short\n", r.Name)
+		}
+		if r.Error != "" {
+			fmt.Fprintf(w, "  %s failed with: %s\n", r.Name, r.Error)
+		}
+	}
+	for _, line := range s.LeftOut {
+		fmt.Fprintf(w, "  left out: %s\n", line)
+	}
+}

@@ -1,0 +1,268 @@
+package backlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/bench/internal/rig"
+)
+
+// turn is one contender in one scenario, once.
+type turn struct {
+	scenario  *scenario
+	contender *contender
+	options   *options
+	redis     *redis.Options
+	bullMQ    *bullMQFiles // nil if it is not there
+	progress  *rig.Progress
+
+	meter *meter
+	api   *api
+	fleet *fleet
+	seen  observation
+}
+
+// observation is what was seen of a turn; figures are reckoned from it.
+type observation struct {
+	tasks    int
+	calls    []call // in order of arrival
+	attempts int
+	began    time.Time
+	commands int64 // from the start to the end
+	archived int
+	// enqueueing is the commands of the producer, before the start.
+	enqueueing int64
+	// cut tells that the turn ended before its tasks did.
+	cut bool
+	// parked is when every task had been seen once; nil if that was no sooner than
+	// the end, as where nothing is put off.
+	parked *parking
+}
+
+// parking is how things stood when no task was left that had not been seen.
+type parking struct {
+	at       time.Time
+	commands int64
+	attempts int
+	called   int   // tasks that had started
+	bytes    int64 // of Rampmeter's keys
+}
+
+// run empties the database, fills the queue, and lets the workers have at it.
+func (t *turn) run(ctx context.Context) (err error) {
+	if t.meter, err = newMeter(ctx, t.redis); err != nil {
+		return err
+	}
+	defer t.meter.close()
+	if err := t.meter.client.FlushDB(ctx).Err(); err != nil {
+		return err
+	}
+	if t.api, err = listenAPI(ctx); err != nil {
+		return err
+	}
+	defer t.api.close()
+
+	t.show("enqueueing")
+	t.seen.tasks = t.scenario.tasks()
+	before, err := t.meter.commands(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.enqueue(ctx); err != nil {
+		return fmt.Errorf("enqueueing: %w", err)
+	}
+	after, err := t.meter.commands(ctx)
+	if err != nil {
+		return err
+	}
+	t.seen.enqueueing = after - before
+
+	folder, err := os.MkdirTemp("", "rampmeter-backlog-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	if err := t.startFleet(folder); err != nil {
+		return err
+	}
+	err = t.watch(ctx)
+	if err = errors.Join(err, t.fleet.stop()); err != nil {
+		return err
+	}
+	t.seen.calls = t.api.record()
+	t.seen.attempts, _, _, _ = t.fleet.told()
+	return t.meter.client.FlushDB(ctx).Err()
+}
+
+// startFleet starts the worker processes; folder is for what they read.
+func (t *turn) startFleet(folder string) error {
+	j := &job{
+		Kind: t.contender.kind, Redis: uri(t.redis), API: t.api.url, Concurrency: t.options.concurrency,
+		Limit: t.scenario.limit, Intervals: t.contender.intervals,
+	}
+	if j.Kind == rampmeter {
+		j.Policies = filepath.Join(folder, "policies.yaml")
+		if err := os.WriteFile(j.Policies, []byte(t.contender.policiesFile(j.Limit)), 0o600); err != nil {
+			return err
+		}
+	}
+	command, err := workerCommand(j)
+	if j.Kind == bullMQ {
+		command, err = t.bullMQ.workerCommand(j)
+	}
+	if err != nil {
+		return err
+	}
+	t.fleet, err = startFleet(t.options.workers, t.seen.tasks, command)
+	return err
+}
+
+// How often to look, and after how long without a call to ask what was archived.
+const (
+	lookEvery = 20 * time.Millisecond
+	idleFor   = 3 * time.Second
+)
+
+// watch lets the workers go and looks on until the turn is over.
+func (t *turn) watch(ctx context.Context) error {
+	before, err := t.meter.commands(ctx)
+	if err != nil {
+		return err
+	}
+	t.seen.began = time.Now()
+	if err := t.fleet.goAhead(); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for over := false; !over; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+		if over, err = t.look(ctx, before); err != nil {
+			return err
+		}
+	}
+	after, err := t.meter.commands(ctx)
+	if err != nil {
+		return err
+	}
+	t.seen.commands = after - before
+	return nil
+}
+
+// look takes down how things stand and reports whether the turn is over.
+func (t *turn) look(ctx context.Context, before int64) (over bool, err error) {
+	attempts, distinct, done, err := t.fleet.told()
+	if err != nil {
+		return true, err
+	}
+	called, last := t.api.count()
+	t.show(fmt.Sprintf("%d of %d done", called, t.seen.tasks))
+	if t.seen.parked == nil && distinct == t.seen.tasks && t.seen.tasks-called > t.options.workers*t.options.concurrency {
+		if err := t.park(ctx, before, attempts, called); err != nil {
+			return true, err
+		}
+	}
+	now := time.Now()
+	switch {
+	case called >= t.seen.tasks && attempts >= called && done == attempts:
+		return true, nil
+	case now.Sub(t.seen.began) > t.options.limitOf(t.scenario), t.stopsAt(now):
+		t.seen.cut = true
+		return true, t.countArchived(ctx)
+	case now.Sub(latest(last, t.seen.began)) > idleFor && t.contender.kind != bullMQ:
+		if err := t.countArchived(ctx); err != nil {
+			return true, err
+		}
+		return t.seen.archived > 0 && called+t.seen.archived >= t.seen.tasks, nil
+	}
+	return false, nil
+}
+
+// park takes down that all tasks have been seen.
+func (t *turn) park(ctx context.Context, before int64, attempts, called int) error {
+	commands, err := t.meter.commands(ctx)
+	if err != nil {
+		return err
+	}
+	t.seen.parked = &parking{at: time.Now(), commands: commands - before, attempts: attempts, called: called}
+	if t.contender.kind != rampmeter {
+		return nil
+	}
+	return t.meter.exclude(ctx, func() error {
+		t.seen.parked.bytes, err = t.meter.bytes(ctx)
+		return err
+	})
+}
+
+// stopsAt reports whether the turn has lasted as long as it is wanted to.
+func (t *turn) stopsAt(now time.Time) bool {
+	if t.options.stopAfter == 0 {
+		return false
+	}
+	since := t.seen.began
+	if t.seen.parked != nil {
+		since = t.seen.parked.at
+	} else if t.contender.parks() {
+		return false // not yet
+	}
+	return now.Sub(since) > t.options.stopAfter
+}
+
+// countArchived asks asynq how many tasks it has given up.
+func (t *turn) countArchived(ctx context.Context) error {
+	if t.contender.kind == bullMQ {
+		return nil
+	}
+	return t.meter.exclude(ctx, func() error {
+		inspector := asynq.NewInspector(connection(t.redis))
+		defer inspector.Close()
+		info, err := inspector.GetQueueInfo("default")
+		if err == nil {
+			t.seen.archived = info.Archived
+		}
+		return err
+	})
+}
+
+func (t *turn) show(what string) {
+	t.progress.Show("%s, %s: %s", t.scenario.name, t.contender.name, what)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// connection is how asynq is told of a Redis.
+func connection(options *redis.Options) asynq.RedisClientOpt {
+	return asynq.RedisClientOpt{
+		Addr: options.Addr, Username: options.Username, Password: options.Password,
+		DB: options.DB, TLSConfig: options.TLSConfig,
+	}
+}
+
+// uri is how worker processes are told of it.
+func uri(options *redis.Options) string {
+	address := url.URL{Scheme: "redis", Host: options.Addr, Path: fmt.Sprintf("/%d", options.DB)}
+	if options.TLSConfig != nil {
+		address.Scheme = "rediss"
+	}
+	if options.Password != "" {
+		address.User = url.UserPassword(options.Username, options.Password)
+	}
+	return address.String()
+}

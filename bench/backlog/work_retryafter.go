@@ -1,0 +1,103 @@
+package backlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	ulule "github.com/ulule/limiter/v3"
+	ululestore "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// rateLimitedError is the usual pattern, as asynq's wiki has it: the handler asks a
+// limiter, and an error that is no failure brings the task back when it says.
+type rateLimitedError struct{ retryIn time.Duration }
+
+func (e *rateLimitedError) Error() string { return fmt.Sprintf("rate limited, retry in %s", e.retryIn) }
+
+// ask takes a token of a key, or tells in how long there could be one.
+type ask func(ctx context.Context, key string) (retryIn time.Duration, err error)
+
+// openRetryAfter differs from the wiki in that all processes share the limiter.
+func (j *job) openRetryAfter(connection asynq.RedisConnOpt, config asynq.Config, tell *teller, call asynq.Handler) (*workServer, error) {
+	client, ok := connection.MakeRedisClient().(*redis.Client)
+	if !ok {
+		return nil, fmt.Errorf("no single Redis: %T", connection)
+	}
+	ask, err := j.Limit.shared(client)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	config.IsFailure = func(err error) bool {
+		limited := (*rateLimitedError)(nil)
+		return !errors.As(err, &limited)
+	}
+	config.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
+		if limited := (*rateLimitedError)(nil); errors.As(err, &limited) {
+			return limited.retryIn
+		}
+		return asynq.DefaultRetryDelayFunc(n, err, task)
+	}
+	perTenant := j.Limit.PerTenant
+	server := startPlain(connection, config, tell.counting(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		key := "all"
+		if perTenant {
+			key = task.Headers()[tenantAttribute]
+		}
+		retryIn, err := ask(ctx, key)
+		if err != nil {
+			return err
+		}
+		if retryIn > 0 {
+			return &rateLimitedError{retryIn}
+		}
+		return call.ProcessTask(ctx, task)
+	})))
+	stop := server.stop
+	server.stop = func() {
+		stop()
+		_ = client.Close()
+	}
+	return server, nil
+}
+
+// shared is a well-known limiter on Redis for this limit: redis_rate, or ulule's
+// where the limit counts by windows.
+func (l limit) shared(client *redis.Client) (ask, error) {
+	if l.Algorithm == throttle.FixedWindow {
+		return l.ulule(client)
+	}
+	limiter := redis_rate.NewLimiter(client)
+	rate := redis_rate.Limit{Rate: l.Count, Period: l.Period, Burst: l.Burst}
+	if rate.Burst == 0 {
+		rate.Burst = 1 // evenly: a burst of a count would allow two counts in a period
+	}
+	return func(ctx context.Context, key string) (time.Duration, error) {
+		result, err := limiter.Allow(ctx, key, rate)
+		if err != nil || result.Allowed > 0 {
+			return 0, err
+		}
+		return result.RetryAfter, nil
+	}, nil
+}
+
+func (l limit) ulule(client *redis.Client) (ask, error) {
+	store, err := ululestore.NewStore(client)
+	if err != nil {
+		return nil, err
+	}
+	limiter := ulule.New(store, ulule.Rate{Period: l.Period, Limit: int64(l.Count)})
+	return func(ctx context.Context, key string) (time.Duration, error) {
+		result, err := limiter.Get(ctx, key)
+		if err != nil || !result.Reached {
+			return 0, err
+		}
+		return max(time.Millisecond, time.Until(time.Unix(result.Reset, 0))), nil
+	}, nil
+}

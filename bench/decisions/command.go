@@ -1,0 +1,80 @@
+package decisions
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime/pprof"
+
+	"github.com/rampmeter/rampmeter/bench/internal/rig"
+)
+
+// Run measures what the args ask for and returns the exit code. An interrupt still
+// prints what was measured until then.
+func Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	opts, err := parseOptions(args, getenv)
+	if errors.Is(err, flag.ErrHelp) {
+		printHelp(stdout)
+		return rig.ExitOK
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "bench: %v\nRun 'bench -h' for help.\n", err)
+		return rig.ExitUsage
+	}
+	if err := benchmark(ctx, opts, stdout, stderr); err != nil {
+		fmt.Fprintf(stderr, "bench: %v\n", err)
+		return rig.ExitFailed
+	}
+	return rig.ExitOK
+}
+
+func benchmark(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
+	server, stop, err := rig.OpenRedis(ctx, opts.redis)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+
+	contenders, leftOut := admit(opts.contenders())
+	for _, line := range leftOut {
+		fmt.Fprintf(stderr, "left out: %s\n", line)
+	}
+	stopProfile, err := startProfile(opts.cpuProfile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopProfile()) }()
+
+	report, err := (&bench{
+		redis:      server,
+		contenders: contenders,
+		options:    opts,
+		progress:   rig.NewProgress(stderr),
+	}).run(ctx)
+	if opts.json {
+		return errors.Join(report.writeJSON(stdout), err)
+	}
+	return errors.Join(report.writeText(stdout), err)
+}
+
+// startProfile writes a CPU profile to a file until it is stopped. Without a path
+// it does nothing.
+func startProfile(path string) (stop func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("-cpuprofile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(fmt.Errorf("-cpuprofile: %w", err), file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
+}
