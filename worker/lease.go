@@ -19,6 +19,7 @@ func (a *attempt) work(ctx context.Context, next asynq.Handler) error {
 		held := context.WithoutCancel(ctx)
 		r.Hold(held)
 		defer a.release(held, r)
+		ctx = throttle.NewContext(ctx, r)
 	}
 	return next.ProcessTask(ctx, a.task)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/throttle"
 )
 
 // Work is a worker process: it says that it is ready, waits for a line on stdin,
@@ -116,6 +117,9 @@ func (c *caller) ProcessTask(ctx context.Context, task *asynq.Task) error {
 		"task":   {string(task.Payload())},
 		"tenant": {task.Headers()[tenantAttribute]},
 		"began":  {strconv.FormatInt(time.Now().UnixMicro(), 10)},
+	}
+	if reservation, ok := throttle.FromContext(ctx); ok {
+		query.Set("slot", strconv.FormatInt(reservation.At.UnixMicro(), 10))
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.api+"?"+query.Encode(), nil)
 	if err != nil {

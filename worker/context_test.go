@@ -1,0 +1,56 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// A handler finds the reservation that its task runs under, and can tell what the
+// task really cost.
+func TestHandlerAdjustsItsReservation(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		limits := []throttle.Limit{{
+			Name: "tokens", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Cost: "tokens",
+		}}
+		r := newRig(t, server, throttle.Policy{Limits: limits})
+		slots := make(chan time.Time, 1)
+		stop := r.serve(func(ctx context.Context, _ *asynq.Task) error {
+			reservation, ok := throttle.FromContext(ctx)
+			if assert.True(t, ok) {
+				assert.NoError(t, reservation.Adjust(ctx, map[string]string{"tokens": "30"}))
+				slots <- reservation.At
+			}
+			return nil
+		})
+		_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, map[string]string{"tokens": "10"}))
+		require.NoError(t, err)
+		assert.WithinDuration(t, time.Now(), <-slots, time.Minute)
+		stop()
+		d, err := r.limiter.Peek(t.Context(), throttle.Request{Policy: "api", Attributes: map[string]string{"tokens": "1"}})
+		require.NoError(t, err)
+		assert.EqualValues(t, 100-30, d.Limits[0].Remaining)
+	})
+}
+
+func TestHandlerOfNoPolicyHasNoReservation(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Hour)})
+	found := make(chan bool, 1)
+	r.serve(func(ctx context.Context, _ *asynq.Task) error {
+		_, ok := throttle.FromContext(ctx)
+		found <- ok
+		return nil
+	})
+	_, err := r.client.Enqueue(asynq.NewTask("other", nil))
+	require.NoError(t, err)
+	assert.False(t, <-found)
+}
