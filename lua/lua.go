@@ -17,7 +17,7 @@ var files embed.FS
 // Scripts are the operations. All are atomic, do bounded work, and are loaded into
 // a server on first use and again after a SCRIPT FLUSH.
 type Scripts struct {
-	Reserve, Peek, Cancel, Adjust, Park, Freeze, Renew, Release, Recent *redis.Script
+	Reserve, Peek, Cancel, Adjust, Park, Freeze, Renew, Release, Recent, Reconcile *redis.Script
 }
 
 // New returns the operations for a policy whose limits have these algorithms: each
@@ -38,16 +38,21 @@ func WithClock(clock string, algorithms ...string) Scripts {
 		onPolicy += read("fragments/" + name + ".lua")
 	}
 	onPolicy += read("fragments/policy.lua")
+	about := "" // what is kept about an upstream, and how it learns
+	for _, name := range []string{"upstream", "pace"} {
+		about += read("fragments/"+name+".lua") + read("fragments/"+name+"_hear.lua")
+	}
 	return Scripts{
-		Reserve: redis.NewScript(onPolicy + read("reserve.lua")),
-		Peek:    redis.NewScript(onPolicy + read("peek.lua")),
-		Cancel:  redis.NewScript(onPolicy + read("cancel.lua")),
-		Adjust:  redis.NewScript(onPolicy + read("adjust.lua")),
-		Renew:   redis.NewScript(onPolicy + read("renew.lua")),
-		Release: redis.NewScript(onPolicy + read("release.lua")),
-		Recent:  redis.NewScript(shared + read("fragments/sliding_log.lua") + read("recent.lua")),
-		Park:    redis.NewScript(clock + read("park.lua")),
-		Freeze:  redis.NewScript(clock + read("freeze.lua")),
+		Reserve:   redis.NewScript(onPolicy + read("reserve.lua")),
+		Peek:      redis.NewScript(onPolicy + read("peek.lua")),
+		Cancel:    redis.NewScript(onPolicy + read("cancel.lua")),
+		Adjust:    redis.NewScript(onPolicy + read("adjust.lua")),
+		Renew:     redis.NewScript(onPolicy + read("renew.lua")),
+		Release:   redis.NewScript(onPolicy + read("release.lua")),
+		Reconcile: redis.NewScript(shared + about + read("fragments/policy.lua") + read("reconcile.lua")),
+		Recent:    redis.NewScript(shared + read("fragments/sliding_log.lua") + read("recent.lua")),
+		Park:      redis.NewScript(clock + read("park.lua")),
+		Freeze:    redis.NewScript(clock + read("freeze.lua")),
 	}
 }
 

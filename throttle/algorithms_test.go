@@ -31,6 +31,10 @@ func TestReadFileWithEveryKey(t *testing.T) {
 					{Name: "running", Algorithm: throttle.Concurrency, Slots: 100, Lease: 90 * time.Second, Per: "tenant", Cost: "points"},
 				},
 				Lane: "tenant", MaxWait: 500 * time.Millisecond,
+				Upstream: &throttle.Upstream{
+					API: throttle.APIOpenAI, Headroom: 5, MaxFreeze: 2 * time.Hour,
+					Quotas: map[string]string{"requests": "sliding", "tokens": "bucket"},
+				},
 			},
 			{
 				Name: "no-keys",
@@ -41,6 +45,7 @@ func TestReadFileWithEveryKey(t *testing.T) {
 					{Name: "bucket", Algorithm: throttle.TokenBucket, Rate: second},
 					{Name: "running", Algorithm: throttle.Concurrency, Slots: 1},
 				},
+				Upstream: &throttle.Upstream{API: throttle.APIAuto},
 			},
 		},
 		Routes: []throttle.Route{{Task: "http:request", Policy: "all.keys"}, {Task: "*", Policy: "no-keys"}},

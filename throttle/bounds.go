@@ -49,6 +49,9 @@ const (
 	// is further from its slot than this belongs in the waiting line: held, it
 	// would take up a worker and run into asynq's own timeout.
 	MaxMaxWait = time.Hour
+	// MaxMaxFreeze is the longest that a policy may let one response close it: a
+	// quota of a month.
+	MaxMaxFreeze = 31 * 24 * time.Hour
 )
 
 func (l *Limit) checkRate() error {

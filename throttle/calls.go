@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,6 +24,7 @@ type policyCalls struct {
 	paced  bool
 	flight flight
 	leases *leases // nil without a concurrency limit
+	about  *about  // nil without an upstream
 }
 
 func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
@@ -30,13 +32,14 @@ func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 	c.head = []any{len(policy.Limits)}
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
-		c.paced = c.paced || limit.Algorithm != FixedWindow && limit.Algorithm != Concurrency
+		c.paced = c.paced || limit.isPaced()
 		c.head = append(c.head, limit.script()...)
 	}
 	c.scripts = lua.New(policy.algorithms()...)
 	c.flight.most = max(1, mostKeys/len(policy.Limits))
 	c.flight.land = c.reserveAll
 	c.leases = newLeases(c)
+	c.about = newAbout(policy)
 	return c
 }
 
@@ -240,5 +243,5 @@ func (c *policyCalls) statuses(claim *claim, reply []int64) []LimitStatus {
 			ResetAfter: time.Duration(reply[2*i+1]) * time.Microsecond,
 		}
 	}
-	return statuses
+	return slices.DeleteFunc(statuses, LimitStatus.isUnknown)
 }

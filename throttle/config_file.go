@@ -80,10 +80,11 @@ func (f *configFile) lost(path string) bool {
 
 // keys are the keys of each kind of mapping, in the order messages name them.
 var keys = map[string][]string{
-	"the file": {"policies", "routes"},
-	"a policy": {"limits", "lane", "max_wait"},
-	"a limit":  slices.Concat([]string{"name", "algorithm"}, algorithmKeyNames(), []string{"per", "cost"}),
-	"a route":  {"task", "policy"},
+	"the file":    {"policies", "routes"},
+	"a policy":    {"limits", "lane", "max_wait", "upstream"},
+	"a limit":     slices.Concat([]string{"name", "algorithm"}, algorithmKeyNames(), []string{"per", "cost"}),
+	"a route":     {"task", "policy"},
+	"an upstream": {"api", "headroom", "quotas", "max_freeze"},
 }
 
 func (f *configFile) config(root item) *Config {
@@ -115,6 +116,8 @@ func (f *configFile) policy(it item) Policy {
 			policy.Lane = f.option(it)
 		case "max_wait":
 			policy.MaxWait = f.maxWait(it)
+		case "upstream":
+			policy.Upstream = f.upstream(it)
 		}
 	}
 	return policy

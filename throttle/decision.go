@@ -58,7 +58,8 @@ type Decision struct {
 	// frozen until then, and empty when At is Now.
 	HeldBy string
 	// Limits has the state of every limit of the policy, in the policy's order,
-	// after this decision. Empty for Never.
+	// after this decision. Empty for Never. What the upstream itself has told comes
+	// after them, as "hourly/upstream" for a limit named hourly, once it has.
 	Limits []LimitStatus
 }
 
@@ -77,3 +78,6 @@ type LimitStatus struct {
 	// ResetAfter is the time until the limit is full again.
 	ResetAfter time.Duration
 }
+
+// isUnknown reports whether this is about an upstream that has told nothing yet.
+func (s LimitStatus) isUnknown() bool { return s.Remaining < 0 }

@@ -30,7 +30,7 @@ func New(client redis.UniversalClient, config *Config) (*Limiter, error) {
 	l := &Limiter{redis: client, config: config, policies: map[string]*policyCalls{}}
 	for i := range config.Policies {
 		policy := &config.Policies[i]
-		l.policies[policy.Name] = newPolicyCalls(client, policy)
+		l.policies[policy.Name] = newPolicyCalls(client, policy.complete())
 	}
 	return l, nil
 }
@@ -74,17 +74,6 @@ func (l *Limiter) Peek(ctx context.Context, request Request) (Decision, error) {
 // stay away. It reserves nothing.
 func (l *Limiter) Park(ctx context.Context, r *Reservation) (time.Duration, error) {
 	return l.policies[r.Policy].park(ctx, r)
-}
-
-// Freeze closes a policy for d, for every process at once. It never shortens a
-// freeze in force.
-func (l *Limiter) Freeze(ctx context.Context, policy string, d time.Duration) error {
-	calls, ok := l.policies[policy]
-	if !ok {
-		return unknownPolicy(policy)
-	}
-	err := calls.scripts.Freeze.Run(ctx, l.redis, []string{calls.freezeKey}, d.Microseconds()).Err()
-	return wrapCall("freeze", policy, err)
 }
 
 func (l *Limiter) claim(request Request) (*claim, error) {

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -32,6 +33,9 @@ type Policy struct {
 	// MaxWait is how long a worker may hold a task until its slot. Zero means
 	// DefaultMaxWait; negative means a worker never holds a task.
 	MaxWait time.Duration
+	// Upstream says how to heed what the upstream tells of its quota. Nil means not
+	// at all, besides freezing the policy for a [RateLimitedError].
+	Upstream *Upstream
 }
 
 // Wait returns the time a worker may hold a task of this policy: MaxWait with
@@ -130,6 +134,11 @@ type Limit struct {
 	// Cost names the task attribute that holds how many tokens a task takes.
 	// Empty, or a task without that attribute, means 1.
 	Cost string
+
+	// Of a limit that keeps what the upstream says: how long a call may be in flight,
+	// and how many tokens to leave alone.
+	flight   time.Duration
+	headroom int64
 }
 
 // Capacity is the most a single request may cost: the burst of a token bucket,
@@ -138,10 +147,23 @@ func (l *Limit) Capacity() int64 {
 	switch {
 	case l.Algorithm == Concurrency:
 		return l.Slots
+	case l.isAboutUpstream():
+		return MaxBurst // it is the declared limit that a cost must fit into
 	case l.Algorithm == TokenBucket && l.Burst > 0:
 		return l.Burst
 	}
 	return l.Rate.Count
+}
+
+// isPaced reports whether the limit counts over every interval, so that late starts
+// could come too close together.
+func (l *Limit) isPaced() bool {
+	switch l.Algorithm {
+	case FixedWindow, Concurrency, told, pace:
+		return false
+	case TokenBucket, SlidingLog, SlidingWindow:
+	}
+	return true
 }
 
 // algorithms returns the names that the scripts have for the limits' algorithms.
@@ -171,7 +193,10 @@ func (l *Limit) script() []any {
 		extra = l.precision().Microseconds()
 	case Concurrency:
 		count, period = l.Slots, l.lease()
-	case SlidingLog:
+	case told:
+		option = strconv.FormatInt(l.flight.Microseconds(), 10)
+		extra = l.headroom
+	case SlidingLog, pace:
 	}
 	return []any{algorithm, count, period.Microseconds(), l.Capacity(), option, extra}
 }

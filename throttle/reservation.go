@@ -41,6 +41,7 @@ type Reservation struct {
 
 	mu        sync.Mutex
 	cancelled bool
+	settled   bool  // what the upstream says has been heard
 	hold      *hold // while its task runs
 	released  bool
 }
@@ -130,6 +131,9 @@ func (r *Reservation) Adjust(ctx context.Context, attributes map[string]string) 
 	}
 	more := make([]int64, len(costs))
 	for i := range costs {
+		if r.settled && calls.policy.Limits[i].isAboutUpstream() {
+			costs[i] = r.claim.costs[i] // the upstream has told of it
+		}
 		more[i] = costs[i] - r.claim.costs[i]
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
@@ -177,7 +181,7 @@ func (r *Reservation) isLate(x time.Time) bool {
 func (r *Reservation) replace(next *Reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Decision, r.cancelled = next.Decision, false
+	r.Decision, r.cancelled, r.settled = next.Decision, false, false
 	r.sent, r.received = next.sent, next.received
 	r.useBy, r.receipts = next.useBy, next.receipts
 }

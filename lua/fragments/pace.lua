@@ -1,0 +1,133 @@
+-- pace: a rate that the fleet found out, for an upstream that refuses without saying
+-- how much it allows. It stands beside a declared limit and is never above it.
+--
+-- The curve is CUBIC's (RFC 9438) as the adaptive retry mode of AWS's SDKs uses it:
+-- a refusal at a rate of w cuts the rate to BETA x w; from there it climbs as
+-- w + SCALE x (t - K)^3, fast at first and flat near w, where K is when it would be
+-- w again. Two things differ. It stays just below w, at NEAR, for as long as HOLDS
+-- says, longer each time that a refusal comes at about the same rate again: there is
+-- the limit, and each probe of it costs a refusal. And where w is slow, time is
+-- counted in units in which w is SLOW tokens, because a curve in seconds would climb
+-- to many times w between one call and the next.
+--
+-- Costs are spaced evenly, without a burst.
+--
+-- A refusal cuts the rate once, however many calls meet it: only for a call that was
+-- sent after the last cut, and no sooner than GAP_US after it or a period of the
+-- limit, for what was used up stays used up until then.
+--
+-- count, period_us are the declared limit's.
+--
+-- State: "<w>/<cut_us>/<repeats>/<free_us>": w in millionths of a token per second,
+--        when the rate was last cut, how often in a row that was at about the same
+--        rate, and when the next token is free.
+local pace = {}
+algorithms.pace = pace
+
+local BETA, SCALE, NEAR = 0.7, 0.4, 0.95
+local SLOW, GAP_US, MOST_REPEATS = 10, 1000000, 5
+local LEAST = 0.01 -- of the declared rate: never to zero
+
+local function declared(limit)
+  return limit.count * 1e12 / limit.period_us
+end
+
+local function unit_us(w)
+  return 1e6 * math.max(1, SLOW * 1e6 / w)
+end
+
+-- When the curve is at w again, in units; and until when it stays near it.
+local function bend(state)
+  local k = (state.w * unit_us(state.w) / 1e12 * (1 - BETA) / SCALE) ^ (1 / 3)
+  return k, k + k * 2 ^ state.repeats
+end
+
+-- The rate at an instant, in millionths of a token per second.
+local function rate(state, limit, at)
+  local unit = unit_us(state.w)
+  local w = state.w * unit / 1e12 -- tokens per unit
+  local k, till = bend(state)
+  local t = math.max(0, at - state.cut_us) / unit
+  local curve
+  if t < till then
+    curve = math.min(NEAR * w, w + SCALE * (math.min(t, k) - k) ^ 3)
+  else
+    curve = NEAR * w + SCALE * (t - till) ^ 3
+  end
+  return math.min(declared(limit), curve * 1e12 / unit)
+end
+
+-- When the rate is the declared one again.
+local function ends(state, limit)
+  local unit = unit_us(state.w)
+  local _, till = bend(state)
+  local climb = math.max(0, declared(limit) * unit / 1e12 - NEAR * state.w * unit / 1e12)
+  return state.cut_us + math.ceil((till + (climb / SCALE) ^ (1 / 3)) * unit)
+end
+
+function pace.load(raw, limit, now)
+  local state = {}
+  if raw then
+    local w, cut, repeats, free = string.match(raw, '^(%d+)/(%d+)/(%d+)/(%d+)$')
+    if not w then
+      return { is_foreign = true }
+    end
+    state.w, state.cut_us, state.repeats, state.free_us = tonumber(w), tonumber(cut), tonumber(repeats), tonumber(free)
+    if now >= ends(state, limit) then
+      state.w = nil -- the declared limit is enough
+    end
+  end
+  return state
+end
+
+function pace.earliest(state, _, _, from)
+  return state.w and math.max(from, state.free_us) or from
+end
+
+pace.spread = pace.earliest
+
+function pace.take(state, limit, cost, at)
+  if not state.w then
+    return 0, 0
+  end
+  state.free_us = math.max(state.free_us, at) + math.ceil(cost * 1e12 / rate(state, limit, at))
+  return state.free_us, math.ceil(cost * 1e12 / rate(state, limit, at))
+end
+
+-- The newest reservation can be taken back as if it had never been.
+function pace.give_back(state, _, _, _, _, free, us)
+  if not state.w or state.free_us ~= free then
+    return false
+  end
+  state.free_us = free - us
+  return true
+end
+
+function pace.adjust(state, limit, more, _, now)
+  if not state.w or more < 0 then
+    return false
+  end
+  state.free_us = math.max(state.free_us, now) + math.ceil(more * 1e12 / rate(state, limit, now))
+  return true
+end
+
+function pace.use_by()
+  return nil
+end
+
+-- -1 where the rate is the declared one; else what it allows per period.
+function pace.status(state, limit, now)
+  if not state.w then
+    return -1, 0
+  end
+  return math.max(1, math.floor(rate(state, limit, now) * limit.period_us / 1e12 + 0.5)), math.max(0, state.free_us - now)
+end
+
+function pace.save(state, limit, now, key)
+  if not state.w then
+    return
+  end
+  local text = table.concat({ int(state.w), int(state.cut_us), int(state.repeats), int(state.free_us) }, '/')
+  local left = math.max(ends(state, limit), state.free_us) - now
+  redis.call('SET', key, text, 'PX', int(math.max(1, ttl_ms(left))))
+end

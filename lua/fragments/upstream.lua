@@ -1,0 +1,200 @@
+-- upstream: what the upstream itself says about a limit's quota, for one key. It
+-- stands beside the limit that the quota is declared as, and like any other limit
+-- lets a request pass or not; reserve takes from both or from none. What is heard
+-- comes in by fragments/upstream_hear.lua.
+--
+-- A quota with windows: `remaining` is the least that any response of the window has
+-- told, so it is what was left when the last call that we know of was counted. Every
+-- call that has ended was counted by then; a call in flight may or may not have been.
+-- So what is left for new starts is remaining - in flight, at the least: never more
+-- than the upstream has, and exactly what it has as soon as those calls have ended.
+-- What others use besides us shows in `remaining`. The window's end is told to the
+-- second, so each response bounds it anew, and the earliest bound counts. After the
+-- end a full quota is there again, less those that are in flight, until a response
+-- of the new window says better.
+--
+-- A quota that refills: as in token_bucket, the instant at which it is full, moved
+-- later by every start, and by every response that has less left.
+--
+-- Calls whose process died never end. So they are counted by epochs, and are
+-- forgotten between one and two epochs after their reservation.
+--
+-- A key can be closed until some time. Who waits for that gets an instant of its own
+-- after it, at the limit's pace.
+--
+-- count, period_us are the declared limit's, option is the length of an epoch in us,
+-- extra is the headroom: tokens to leave alone.
+--
+-- State: thirteen numbers, separated by "/", as FIELDS names them.
+local upstream = {}
+algorithms.upstream = upstream
+
+local FIELDS = {
+  'kind', -- 0 nothing heard yet, 1 windows, 2 refills
+  'until_us', -- the end of the window, or when the bucket is full
+  'window_us', 'quota', 'remaining',
+  'heard_us', -- the end of the latest window heard of, by the upstream's own clock
+  'heard', -- 1 if something was heard of the window, 0 if it only followed another
+  'closed_us', 'reopens_us', -- until when, and when the next who waits may start
+  'epoch', 'flying', 'flown', -- in flight, from this epoch and the one before
+  'ahead', -- in flight for the window after this one
+}
+local PATTERN = '^' .. string.rep('(%d+)/', #FIELDS - 1) .. '(%d+)$'
+
+local WINDOWS, REFILLS = 1, 2
+
+-- What happens with time: windows follow each other, and epochs.
+local function roll(state, limit, now)
+  local epoch = math.floor(now / limit.option)
+  if epoch > state.epoch then
+    state.flown = epoch == state.epoch + 1 and state.flying or 0
+    state.flying, state.epoch = 0, epoch
+  end
+  if state.kind == WINDOWS and state.until_us <= now then
+    local windows = math.floor((now - state.until_us) / state.window_us) + 1
+    state.until_us = state.until_us + windows * state.window_us
+    state.remaining, state.heard = state.quota, 0
+    state.flying, state.ahead = state.flying + state.ahead, 0
+    if state.quota == 0 then
+      state.kind = 0
+    end
+  end
+end
+
+function upstream.load(raw, limit, now)
+  local state = {}
+  local numbers = { string.match(raw or '', PATTERN) }
+  for i, field in ipairs(FIELDS) do
+    state[field] = tonumber(numbers[i] or 0)
+  end
+  state.is_foreign = raw and #numbers == 0
+  roll(state, limit, now)
+  return state
+end
+
+-- How much of a full quota may be used at all, which is never nothing.
+local function usable(state, limit)
+  return math.max(1, state.quota - limit.extra)
+end
+
+local function left(state, limit)
+  return state.remaining - math.min(limit.extra, math.max(0, state.quota - 1)) - state.flying - state.flown
+end
+
+-- The time that n tokens take to come back.
+local function worth(state, n)
+  return math.ceil(n * state.window_us / state.quota)
+end
+
+function upstream.earliest(state, limit, cost, from)
+  local at = math.max(from, state.closed_us)
+  if state.kind == 0 then
+    return at
+  end
+  if state.quota > 0 then
+    cost = math.min(cost, usable(state, limit)) -- what costs more than all needs all
+  end
+  if state.kind == REFILLS then
+    return math.max(at, state.until_us - worth(state, usable(state, limit) - cost))
+  end
+  if at < state.until_us and left(state, limit) < cost then
+    at = state.until_us
+  end
+  if at >= state.until_us and state.quota > 0 and state.ahead + cost > usable(state, limit) then
+    at = math.max(at, state.until_us + state.window_us)
+  end
+  return at
+end
+
+-- The same for a slot ahead of now: no herd when a window begins, nor when a key is
+-- open again.
+function upstream.spread(state, limit, cost, from, now)
+  local at = upstream.earliest(state, limit, cost, from)
+  if state.closed_us > now then
+    at = math.max(at, state.reopens_us)
+  end
+  if state.kind == WINDOWS and at >= state.until_us and state.quota > 0 then
+    at = math.max(at, state.until_us + math.floor(state.ahead * state.window_us / state.quota))
+  end
+  return at
+end
+
+-- The receipt is the epoch.
+function upstream.take(state, limit, cost, at, now)
+  if state.closed_us > now then
+    state.reopens_us = math.max(state.reopens_us, at) + math.ceil(cost * limit.period_us / limit.count)
+  end
+  if state.kind == REFILLS then
+    state.until_us = math.max(state.until_us, at) + worth(state, cost)
+  end
+  if state.kind == WINDOWS and at >= state.until_us then
+    state.ahead = state.ahead + cost
+  else
+    state.flying = state.flying + cost
+  end
+  return state.epoch, 0
+end
+
+-- Ends a flight, wherever it is counted.
+local function land(state, cost, slot, epoch)
+  if state.kind == WINDOWS and slot >= state.until_us and state.ahead >= cost then
+    state.ahead = state.ahead - cost
+  elseif epoch == state.epoch then
+    state.flying = math.max(0, state.flying - cost)
+  elseif epoch == state.epoch - 1 then
+    state.flown = math.max(0, state.flown - cost)
+  end
+end
+
+function upstream.give_back(state, _, cost, slot, now, epoch)
+  land(state, cost, slot, epoch)
+  if state.kind == REFILLS then
+    state.until_us = math.max(now, state.until_us - worth(state, cost))
+  end
+  return true
+end
+
+-- A call in flight may turn out to cost more or less. Of one that has ended the
+-- upstream itself has told.
+function upstream.adjust(state, _, more, slot, now, epoch)
+  land(state, -more, slot, epoch)
+  if state.kind == REFILLS then
+    state.until_us = math.max(now, state.until_us + worth(state, more))
+  end
+  return true
+end
+
+-- A late start is in flight until it is counted, in whatever window.
+function upstream.use_by()
+  return nil
+end
+
+-- Slots are counted for this window and the next.
+function upstream.horizon(state)
+  return state.kind == WINDOWS and state.until_us + state.window_us or math.huge
+end
+
+-- -1 where nothing is known.
+function upstream.status(state, limit, now)
+  if state.closed_us > now then
+    return 0, state.closed_us - now
+  end
+  if state.kind == WINDOWS then
+    return math.max(0, left(state, limit)), state.until_us - now
+  end
+  if state.kind == REFILLS then
+    local debt_us = math.max(0, state.until_us - now)
+    return math.max(0, usable(state, limit) - math.ceil(debt_us * state.quota / state.window_us)), debt_us
+  end
+  return -1, 0
+end
+
+-- A learned limit outlives its window by another one, and by the calls in flight.
+function upstream.store(state, limit, now)
+  local numbers = {}
+  for i, field in ipairs(FIELDS) do
+    numbers[i] = int(state[field])
+  end
+  local last = math.max(now, state.until_us, state.closed_us)
+  return table.concat(numbers, '/'), ttl_ms(last + state.window_us + 2 * limit.option - now)
+end

@@ -1,0 +1,246 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Observation is what was seen of one call to the upstream.
+type Observation struct {
+	// Sent is when the request left, Received when the response's headers came, by
+	// this process's clock: what counts is how long ago. Zero means now.
+	Sent, Received time.Time
+	// Date is the response's own time, by which windows are told apart. Zero means
+	// that it has none; then Received stands in for it.
+	Date time.Time
+	// Quotas are what the response says, by the name of the limit that each corrects.
+	Quotas map[string]Reading
+	// Close closes keys of limits: of those named, the key of this call, for so long.
+	Close map[string]time.Duration
+	// Freeze closes the whole policy for so long.
+	Freeze time.Duration
+	// Refused tells of a refusal that says neither until when nor what is left: the
+	// fleet's rate is cut, once per round trip.
+	Refused bool
+	// Unseen tells of a call that may have been counted though no response came, or
+	// none that says what is left.
+	Unseen bool
+}
+
+// Heard is what became of an Observation.
+type Heard struct {
+	// Quotas are what is known of each quota that the observation told of, by limit.
+	Quotas map[string]Learned
+	// SlowedDown tells that the fleet's rate was cut.
+	SlowedDown bool
+}
+
+// Learned is what is known of one quota.
+type Learned struct {
+	// Limit is how many tokens it has in all; zero if nobody said.
+	Limit int64
+	// Stale tells that the response was older than what was known.
+	Stale bool
+	// Absurd tells that the response was not believed: its reset lies beyond two
+	// windows and the policy's MaxFreeze.
+	Absurd bool
+}
+
+// Reconcile corrects what is known of the upstream's quota by what one response to a
+// call of this reservation says, for every process at once; and ends the call's
+// flight, on the first time. It never raises what may start within a window of the
+// upstream's; responses may come in any order.
+//
+// What was left when the upstream counted this call does not count those that it had
+// not seen yet. So what may still start is what the latest response left, less all
+// calls that are in flight: some of them were counted by then, which shows, and is
+// made up for, when they end.
+//
+// Without an [Upstream] in the policy it only does what the observation says of
+// Freeze. It goes on when ctx ends, for a few seconds at most.
+func (r *Reservation) Reconcile(ctx context.Context, o Observation) (Heard, error) {
+	if r.Outcome != Granted {
+		return Heard{}, errors.New("throttle: reconcile needs a granted reservation")
+	}
+	r.mu.Lock()
+	claim, receipts := r.claim, r.receipts
+	flies := !r.settled && !r.cancelled
+	r.settled = true
+	r.mu.Unlock()
+	if !flies {
+		receipts = nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	return r.limiter.policies[r.Policy].reconcile(ctx, claim, receipts, r.At, o)
+}
+
+// Settle ends the flight of a call that nothing is known of, except that it was made:
+// it is taken to have been counted. It does nothing for a reservation that was
+// reconciled, cancelled or not granted, nor in a policy without an [Upstream].
+func (r *Reservation) Settle(ctx context.Context) error {
+	r.mu.Lock()
+	done := r.settled || r.cancelled || r.Outcome != Granted || r.limiter.policies[r.Policy].about == nil
+	r.mu.Unlock()
+	if done {
+		return nil
+	}
+	_, err := r.Reconcile(ctx, Observation{Unseen: true})
+	return err
+}
+
+// Reconcile does what [Reservation.Reconcile] does for a call that no reservation was
+// made for: another program's, or one to ask the upstream how its quota stands.
+func (l *Limiter) Reconcile(ctx context.Context, request Request, o Observation) (Heard, error) {
+	claim, err := l.claim(request)
+	if err != nil {
+		return Heard{}, err
+	}
+	return l.policies[request.Policy].reconcile(ctx, claim, nil, time.Time{}, o)
+}
+
+// about are the limits that keep what the upstream says, by their place in the
+// policy, and the first part of the arguments of calls about them; nil for a policy
+// without an Upstream.
+type about struct {
+	limits []int
+	head   []any
+}
+
+func newAbout(policy *Policy) *about {
+	a := &about{}
+	for i := range policy.Limits {
+		if policy.Limits[i].isAboutUpstream() {
+			a.limits = append(a.limits, i)
+		}
+	}
+	if len(a.limits) == 0 {
+		return nil
+	}
+	a.head = []any{len(a.limits)}
+	for _, i := range a.limits {
+		a.head = append(a.head, policy.Limits[i].script()...)
+	}
+	return a
+}
+
+func (c *policyCalls) reconcile(ctx context.Context, claim *claim, receipts []int64, slot time.Time, o Observation) (Heard, error) {
+	if c.about == nil {
+		return Heard{}, c.freeze(ctx, o.Freeze)
+	}
+	now := time.Now()
+	since := func(t time.Time) int64 {
+		if t.IsZero() {
+			return 0
+		}
+		return max(0, now.Sub(t).Microseconds())
+	}
+	slotUS := int64(0)
+	if receipts != nil {
+		slotUS = slot.UnixMicro()
+	}
+	keys := []string{c.freezeKey}
+	args := make([]any, len(c.about.head), len(c.about.head)+5+10*len(c.about.limits))
+	copy(args, c.about.head)
+	args = append(args, max(0, o.Freeze.Microseconds()), since(o.Received), since(o.Sent), slotUS, o.Unseen)
+	heard := Heard{Quotas: map[string]Learned{}}
+	for _, i := range c.about.limits {
+		limit := &c.policy.Limits[i]
+		keys = append(keys, stateKey(c.policy.Name, limit.Name, claim.keys[i]))
+		var cost, receipt int64
+		if receipts != nil {
+			cost, receipt = claim.costs[i], receipts[2*i]
+		}
+		args = append(args, cost, receipt)
+		args = append(args, c.said(limit, o, now, &heard)...)
+		args = append(args, closing(limit, o), limit.Algorithm == pace && o.Refused)
+	}
+	reply, err := c.scripts.Reconcile.Run(ctx, c.redis, keys, args...).Int64Slice()
+	if err == nil && len(reply) != 1+2*len(c.about.limits) {
+		err = fmt.Errorf("a reply of %d numbers for %d limits", len(reply), len(c.about.limits))
+	}
+	if err != nil {
+		return heard, wrapCall("reconcile", c.policy.Name, err)
+	}
+	for n, i := range c.about.limits {
+		heard.add(&c.policy.Limits[i], reply[1+2*n], reply[2+2*n])
+	}
+	return heard, nil
+}
+
+// add reads what became of what was said of one limit.
+func (h *Heard) add(limit *Limit, result, quota int64) {
+	if limit.Algorithm == pace {
+		h.SlowedDown = result == 1
+		return
+	}
+	name := declaredName(limit)
+	if learned, spoken := h.Quotas[name]; spoken {
+		learned.Limit, learned.Stale = quota, result == 2
+		h.Quotas[name] = learned
+	}
+}
+
+// said is what the observation says of a limit, as the script reads it: kind, limit,
+// remaining, ends_us, left_us, window_us.
+func (c *policyCalls) said(limit *Limit, o Observation, now time.Time, heard *Heard) []any {
+	nothing := []any{0, 0, 0, 0, 0, 0}
+	name := declaredName(limit)
+	reading, ok := o.Quotas[name]
+	if !ok || limit.Algorithm != told {
+		return nothing
+	}
+	longest := c.policy.Upstream.LongestFreeze()
+	window := reading.Window
+	if window <= 0 {
+		window = limit.Rate.Period
+	}
+	reset := reading.Reset
+	if reset <= 0 {
+		reset = min(window, longest)
+	}
+	learned := Learned{Absurd: reset > max(longest, 2*window) || reading.Remaining < 0 || window > MaxPeriod}
+	heard.Quotas[name] = learned
+	if learned.Absurd {
+		return nothing
+	}
+	date := o.Date
+	if date.IsZero() {
+		date = now
+		if !o.Received.IsZero() {
+			date = o.Received
+		}
+	}
+	kind := 1
+	if reading.Refills {
+		kind = 2
+	}
+	return []any{
+		kind, max(0, reading.Limit), reading.Remaining,
+		date.Add(reset).UnixMicro(), reset.Microseconds(), window.Microseconds(),
+	}
+}
+
+// closing is for how long the observation closes this call's key of a limit, in
+// microseconds.
+func closing(limit *Limit, o Observation) int64 {
+	if limit.Algorithm != told {
+		return 0
+	}
+	d := o.Close[declaredName(limit)]
+	if d < 0 {
+		return -1
+	}
+	return d.Microseconds()
+}
+
+// declaredName is the name of the limit that one about the upstream stands beside.
+func declaredName(l *Limit) string {
+	suffix := HeldByUpstream
+	if l.Algorithm == pace {
+		suffix = HeldByPace
+	}
+	return l.Name[:len(l.Name)-len(suffix)]
+}
