@@ -62,3 +62,23 @@ func TestRunMeasuresEveryContender(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, size, "a bench leaves nothing behind")
 }
+
+// Tasks without a retry left: the usual pattern loses those it puts off.
+func TestRunTellsOfArchivedTasks(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Redis(t)
+	var stdout, stderr strings.Builder
+	code := Run(t.Context(), []string{
+		"-redis", server.URI(), "-json", "-scenarios", "last-attempt", "-tasks", "40", "-rate", "20/s", "-only", "tuned|waiting",
+	}, none, &stdout, &stderr)
+	require.Equal(t, rig.ExitOK, code, stderr.String())
+	var got report
+	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
+	results := got.Scenarios[0].Results
+	require.Len(t, results, 2)
+	assert.Greater(t, results[0].Figures["archived"], 20.0)
+	assert.Zero(t, results[0].Figures["left"])
+	assert.Zero(t, results[1].Figures["archived"])
+	assert.Zero(t, results[1].Figures["left"])
+	assert.InDelta(t, 1, results[1].Figures["attempts_per_task"], 1e-9, "what spent the retries is not counted")
+}

@@ -1,5 +1,7 @@
 package backlog
 
+import "time"
+
 // attemptsPerTask and commandsPerTask are of all tasks. A turn that was cut short
 // after every task had been seen counts as if the others had gone on like those
 // that were called since.
@@ -58,4 +60,24 @@ func left(t *turn) (float64, bool) {
 		started[c.task] = true
 	}
 	return float64(max(0, t.seen.tasks-len(started)-t.seen.archived)), true
+}
+
+func attemptsPeak(t *turn) (float64, bool) {
+	if t.seen.parked == nil {
+		return 0, false
+	}
+	most, sum, first := 0, 0, 0
+	for _, p := range t.seen.tempo {
+		if !p.at.After(t.seen.parked.at) {
+			first++
+			continue
+		}
+		sum += p.attempts
+		for p.at.Sub(t.seen.tempo[first].at) >= time.Second {
+			sum -= t.seen.tempo[first].attempts
+			first++
+		}
+		most = max(most, sum)
+	}
+	return float64(most), true
 }

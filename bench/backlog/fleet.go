@@ -23,6 +23,7 @@ type fleet struct {
 	end     context.CancelFunc
 
 	mu       sync.Mutex
+	tempo    []pulse
 	attempts int
 	done     int
 	seen     []bool // by the number of the task
@@ -30,6 +31,12 @@ type fleet struct {
 	ready    int
 	lost     error // why a worker ended by itself
 	changed  chan struct{}
+}
+
+// pulse is how many attempts a worker told of at a time, in tenths of a second.
+type pulse struct {
+	at       time.Time
+	attempts int
 }
 
 // process is one worker.
@@ -126,6 +133,7 @@ func (f *fleet) hear(w word) {
 	if w.Ready {
 		f.ready++
 	}
+	f.tempo = append(f.tempo, pulse{time.Now(), len(w.Attempts)})
 	f.attempts += len(w.Attempts)
 	f.done += w.Done
 	for _, number := range w.Attempts {

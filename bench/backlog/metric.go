@@ -18,6 +18,8 @@ type metric struct {
 var metrics = []metric{
 	// Attempts are what asynq hands to the handler, Rampmeter's middleware included.
 	{"attempts_per_task", "attempts", decimals(2), attemptsPerTask},
+	// The most of them in a second, once all tasks had been seen: a herd shows here.
+	{"attempts_peak", "peak/s", decimals(0), attemptsPeak},
 	// Commands are what a meter counts, from the start to the last task's end,
 	// without those of the producer.
 	{"commands_per_task", "commands", decimals(1), commandsPerTask},

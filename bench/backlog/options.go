@@ -1,6 +1,7 @@
 package backlog
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -72,7 +73,7 @@ func (o *options) check() (err error) {
 	case o.tasks < 0 || o.tasks > mostTasks:
 		return fmt.Errorf("-tasks is %d, but must be from 0 to %d", o.tasks, mostTasks)
 	case o.tasks > 0 && o.quick:
-		return fmt.Errorf("-quick and -tasks both say how many tasks")
+		return errors.New("-quick and -tasks both say how many tasks")
 	case o.rounds < 1:
 		return fmt.Errorf("-rounds is %d, but must be at least 1", o.rounds)
 	case o.workers < 1 || o.workers > 64:
@@ -80,10 +81,13 @@ func (o *options) check() (err error) {
 	case o.concurrency < 1 || o.concurrency > 10_000:
 		return fmt.Errorf("-concurrency is %d, but must be from 1 to 10000", o.concurrency)
 	case o.stopAfter < 0 || o.timeout < 0:
-		return fmt.Errorf("-for and -timeout must not be negative")
+		return errors.New("-for and -timeout must not be negative")
 	}
 	if o.pattern, err = regexp.Compile(o.only); err != nil {
 		return fmt.Errorf("-only: %w", err)
+	}
+	if len(o.contenders()) == 0 {
+		return fmt.Errorf("-only: no contender matches %q", o.only)
 	}
 	return nil
 }
@@ -132,8 +136,8 @@ func (o *options) contenders() []*contender {
 	return slices.DeleteFunc(contenders(), func(c *contender) bool { return !o.pattern.MatchString(c.name) })
 }
 
-// limitOf is how long a turn of the scenario may last.
-func (o *options) limitOf(s *scenario) time.Duration {
+// timeoutOf is how long a turn of the scenario may last.
+func (o *options) timeoutOf(s *scenario) time.Duration {
 	if o.timeout > 0 {
 		return o.timeout
 	}

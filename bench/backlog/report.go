@@ -2,6 +2,8 @@ package backlog
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 
 	"github.com/rampmeter/rampmeter/bench/internal/rig"
@@ -27,6 +29,8 @@ type section struct {
 	Results []*result `json:"results"`
 	// LeftOut are contenders that did not take part, with the reason.
 	LeftOut []string `json:"left_out,omitempty"`
+
+	scenario *scenario
 }
 
 // result is what one contender did.
@@ -42,14 +46,28 @@ type result struct {
 	Error string `json:"error,omitempty"`
 
 	contender *contender
+	turns     []*turn
 }
 
-// summarize takes the medians of the contender's turns.
-func (r *result) summarize(turns []*turn) {
+func newSection(s *scenario) *section {
+	return &section{
+		Name: s.name, About: s.about, Tasks: s.tasks(), Limit: s.limit.rate(), Ideal: s.ideal().Seconds(),
+		scenario: s,
+	}
+}
+
+// summarize takes the medians of every contender's turns.
+func (s *section) summarize() {
+	for _, r := range s.Results {
+		r.summarize()
+	}
+}
+
+func (r *result) summarize() {
 	r.Figures = map[string]float64{}
 	for _, m := range metrics {
 		var figures []float64
-		for _, t := range turns {
+		for _, t := range r.turns {
 			if figure, ok := m.reckon(t); ok {
 				figures = append(figures, figure)
 			}
@@ -58,9 +76,22 @@ func (r *result) summarize(turns []*turn) {
 			r.Figures[m.name] = rig.Median(figures)
 		}
 	}
-	for _, t := range turns {
+	for _, t := range r.turns {
 		r.Cut = r.Cut || t.seen.cut
 	}
+}
+
+// failed tells which contenders' turns could not be had, or returns nil.
+func (r *report) failed() error {
+	var errs []error
+	for _, s := range r.Scenarios {
+		for _, c := range s.Results {
+			if c.Error != "" {
+				errs = append(errs, fmt.Errorf("%s, %s: %s", s.Name, c.Name, c.Error))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (r *report) writeJSON(w io.Writer) error {

@@ -51,9 +51,6 @@ func (s *section) write(w io.Writer) {
 		if r.Cut {
 			fmt.Fprintf(w, "  %s was cut short\n", r.Name)
 		}
-		if r.Error != "" {
-			fmt.Fprintf(w, "  %s failed with: %s\n", r.Name, r.Error)
-		}
 	}
 	for _, line := range s.LeftOut {
 		fmt.Fprintf(w, "  left out: %s\n", line)

@@ -35,6 +35,7 @@ type observation struct {
 	tasks    int
 	calls    []call // in order of arrival
 	attempts int
+	tempo    []pulse // when the attempts were
 	began    time.Time
 	commands int64 // from the start to the end
 	archived int
@@ -98,7 +99,7 @@ func (t *turn) run(ctx context.Context) (err error) {
 		return err
 	}
 	t.seen.calls = t.api.record()
-	t.seen.attempts, _, _, _ = t.fleet.told()
+	t.seen.attempts, t.seen.tempo = t.fleet.attempts, t.fleet.tempo // nobody tells any more
 	return t.meter.client.FlushDB(ctx).Err()
 }
 
@@ -178,7 +179,7 @@ func (t *turn) look(ctx context.Context, before int64) (over bool, err error) {
 	switch {
 	case called >= t.seen.tasks && attempts >= called && done == attempts:
 		return true, nil
-	case now.Sub(t.seen.began) > t.options.limitOf(t.scenario), t.stopsAt(now):
+	case now.Sub(t.seen.began) > t.options.timeoutOf(t.scenario), t.stopsAt(now):
 		t.seen.cut = true
 		return true, t.countArchived(ctx)
 	case now.Sub(latest(last, t.seen.began)) > idleFor && t.contender.kind != bullMQ:

@@ -1,0 +1,99 @@
+package backlog
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/bench/internal/rig"
+)
+
+// bench is one run: scenarios, in each of which the contenders take turns.
+type bench struct {
+	redis    *redis.Options
+	options  *options
+	progress *rig.Progress
+
+	bullMQ      *bullMQFiles // once it is installed
+	withoutBull error        // why it can not be
+}
+
+// run measures until all is measured or ctx ends, and leaves the database empty.
+// With an error comes the report of what was measured until then.
+func (b *bench) run(ctx context.Context) (_ *report, err error) {
+	admin := redis.NewClient(b.redis)
+	defer admin.Close()
+	defer func() {
+		err = errors.Join(err, admin.FlushDB(context.WithoutCancel(ctx)).Err())
+		b.progress.Done()
+	}()
+	report := &report{
+		Redis:       rig.RedisVersion(ctx, admin),
+		Workers:     b.options.workers,
+		Concurrency: b.options.concurrency,
+		Rounds:      b.options.rounds,
+	}
+	b.progress.Total = len(b.options.chosen) * len(b.options.contenders()) * b.options.rounds
+	for _, s := range b.options.chosen {
+		section := newSection(s)
+		report.Scenarios = append(report.Scenarios, section)
+		b.enter(ctx, section)
+		if err := b.measure(ctx, section); err != nil {
+			return report, err
+		}
+	}
+	return report, nil
+}
+
+// enter makes a result for every contender that can take part, and says why the
+// others can not.
+func (b *bench) enter(ctx context.Context, section *section) {
+	for _, c := range b.options.contenders() {
+		if reason := b.unfit(ctx, c, section.scenario); reason != "" {
+			section.LeftOut = append(section.LeftOut, c.name+": "+reason)
+			b.progress.Finished += b.options.rounds
+			continue
+		}
+		section.Results = append(section.Results, &result{Name: c.name, contender: c})
+	}
+}
+
+// unfit tells why a contender can not take part, or nothing.
+func (b *bench) unfit(ctx context.Context, c *contender, s *scenario) string {
+	if reason := c.unfit(s); reason != "" || c.kind != bullMQ {
+		return reason
+	}
+	if b.bullMQ == nil && b.withoutBull == nil {
+		b.progress.Show("installing BullMQ")
+		b.bullMQ, b.withoutBull = installBullMQ(ctx)
+	}
+	if b.withoutBull != nil {
+		return b.withoutBull.Error()
+	}
+	return ""
+}
+
+// measure lets every contender have its turn in each round.
+func (b *bench) measure(ctx context.Context, section *section) error {
+	defer section.summarize()
+	for range b.options.rounds {
+		for _, r := range section.Results {
+			t := &turn{
+				scenario: section.scenario, contender: r.contender,
+				options: b.options, redis: b.redis, bullMQ: b.bullMQ, progress: b.progress,
+			}
+			err := t.run(ctx)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				r.Error = err.Error() // its own fault; the others are measured all the same
+			} else {
+				r.turns = append(r.turns, t)
+			}
+			b.progress.Finished++
+		}
+	}
+	return nil
+}
