@@ -1,7 +1,7 @@
 -- adjust: corrects what one reservation took to what its task really cost.
 --
 -- KEYS  as fragments/policy.lua says, for one request
--- ARGV  as fragments/policy.lua says, then at_us (the slot), who, and for each
+-- ARGV  at_us (the slot), who, and for each
 --       limit: more (tokens to take; negative to give back), receipt_1, receipt_2
 --       (see reserve)
 -- Reply the number of limits that changed

@@ -2,7 +2,7 @@
 -- without anybody else's slot becoming one too many.
 --
 -- KEYS  as fragments/policy.lua says, for one request
--- ARGV  as fragments/policy.lua says, then at_us (the slot), who, and for each
+-- ARGV  at_us (the slot), who, and for each
 --       limit: cost, receipt_1, receipt_2 (see reserve)
 -- Reply the number of limits that got their tokens back
 -- A blind retry is safe where receipts are instants of their own; the caller

@@ -6,7 +6,9 @@ package lua
 
 import (
 	"embed"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,46 +16,76 @@ import (
 //go:embed *.lua fragments/*.lua
 var files embed.FS
 
+// Limit is one limit of a policy, as fragments/policy.lua says.
+type Limit struct {
+	// Algorithm is the name of a fragment.
+	Algorithm string
+	Count     int64
+	PeriodUS  int64
+	Capacity  int64
+	// Option and Extra are what the algorithm says.
+	Option string
+	Extra  int64
+}
+
 // Scripts are the operations. All are atomic, do bounded work, and are loaded into
 // a server on first use and again after a SCRIPT FLUSH.
 type Scripts struct {
 	Reserve, Peek, Cancel, Adjust, Park, Freeze, Renew, Release, Recent, Reconcile *redis.Script
 }
 
-// New returns the operations for a policy whose limits have these algorithms: each
-// is the name of a fragment. Only what is named is part of the scripts, for every
-// function costs time at every call.
-func New(algorithms ...string) Scripts {
-	return WithClock(read("fragments/clock.lua"), algorithms...)
+// New returns the operations for a policy with these limits. They are part of the
+// scripts' text, and only the algorithms they have are: reading numbers, and
+// making functions, costs time at every call.
+func New(limits ...Limit) Scripts {
+	return WithClock(read("fragments/clock.lua"), limits...)
 }
 
 // WithClock returns the operations with another source of time than Redis's own
 // TIME, for tests that have to say what time it is on a real server: Lua text that
 // defines now_us, int and ttl_ms as fragments/clock.lua does.
-func WithClock(clock string, algorithms ...string) Scripts {
-	shared := clock + read("fragments/algorithms.lua")
-	onPolicy := shared
-	slices.Sort(algorithms) // equal policies share their scripts
-	for _, name := range slices.Compact(algorithms) {
-		onPolicy += read("fragments/" + name + ".lua")
-	}
-	onPolicy += read("fragments/policy.lua")
-	about := "" // what is kept about an upstream, and how it learns
-	for _, name := range []string{"upstream", "pace"} {
-		about += read("fragments/"+name+".lua") + read("fragments/"+name+"_hear.lua")
-	}
+func WithClock(clock string, limits ...Limit) Scripts {
+	onPolicy := clock + policy(limits)
+	// Renewing and releasing is about leases alone.
+	onLeases := clock + policy(only(limits, "concurrency"))
+	onUpstream := clock + policy(only(limits, "upstream", "pace"), "_hear")
 	return Scripts{
 		Reserve:   redis.NewScript(onPolicy + read("reserve.lua")),
 		Peek:      redis.NewScript(onPolicy + read("peek.lua")),
 		Cancel:    redis.NewScript(onPolicy + read("cancel.lua")),
 		Adjust:    redis.NewScript(onPolicy + read("adjust.lua")),
-		Renew:     redis.NewScript(onPolicy + read("renew.lua")),
-		Release:   redis.NewScript(onPolicy + read("release.lua")),
-		Reconcile: redis.NewScript(shared + about + read("fragments/policy.lua") + read("reconcile.lua")),
-		Recent:    redis.NewScript(shared + read("fragments/sliding_log.lua") + read("recent.lua")),
+		Renew:     redis.NewScript(onLeases + read("renew.lua")),
+		Release:   redis.NewScript(onLeases + read("release.lua")),
+		Reconcile: redis.NewScript(onUpstream + read("reconcile.lua")),
+		Recent:    redis.NewScript(clock + read("fragments/sliding_log.lua") + read("recent.lua")),
 		Park:      redis.NewScript(clock + read("park.lua")),
 		Freeze:    redis.NewScript(clock + read("freeze.lua")),
 	}
+}
+
+// only returns the limits that have one of these algorithms.
+func only(limits []Limit, algorithms ...string) []Limit {
+	return slices.DeleteFunc(slices.Clone(limits), func(limit Limit) bool {
+		return !slices.Contains(algorithms, limit.Algorithm)
+	})
+}
+
+// policy returns the algorithms of limits, each with its further fragments; the
+// limits; and what every operation on them begins with.
+func policy(limits []Limit, further ...string) string {
+	var text, rows strings.Builder
+	var known []string
+	for _, l := range limits {
+		if !slices.Contains(known, l.Algorithm) {
+			known = append(known, l.Algorithm)
+			for _, suffix := range append([]string{""}, further...) {
+				text.WriteString(read("fragments/" + l.Algorithm + suffix + ".lua"))
+			}
+		}
+		fmt.Fprintf(&rows, "  { algorithm = %s, count = %d, period_us = %d, capacity = %d, option = '%s', extra = %d },\n",
+			l.Algorithm, l.Count, l.PeriodUS, l.Capacity, l.Option, l.Extra)
+	}
+	return text.String() + "local limits = {\n" + rows.String() + "}\n" + read("fragments/policy.lua")
 }
 
 func read(path string) string {

@@ -1,7 +1,7 @@
 -- peek: what reserve would answer one request that can not wait. Writes nothing.
 --
 -- KEYS  as fragments/policy.lua says, for one request
--- ARGV  as fragments/policy.lua says, then who (the task, for limits that remember
+-- ARGV  who (the task, for limits that remember
 --       it) and the cost for each limit
 -- Reply now_us, at_us, held_by, then for each limit: remaining, reset_after_us
 --       (see reserve)
@@ -21,5 +21,5 @@ if held_by == 0 and opens > now then
 end
 
 local reply = { now, at, held_by }
-report(reply, own)
+report(reply, #reply, own)
 return refuse(true) or reply

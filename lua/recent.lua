@@ -8,9 +8,8 @@
 -- A blind retry is safe.
 -- Needs Redis 6.2.
 
-local log = algorithms.sliding_log
-if log.load(false, {}, 0, KEYS[1]).is_foreign then
+if sliding_log.load(false, {}, 0, KEYS[1]).is_foreign then
   return redis.error_reply('RAMPMETER key ' .. KEYS[1]
     .. ' holds something else than the state of its limit; remove it, or rename the limit')
 end
-return log.recent(KEYS[1], tonumber(ARGV[1]), now_us(), tonumber(ARGV[2]))
+return sliding_log.recent(KEYS[1], tonumber(ARGV[1]), now_us(), tonumber(ARGV[2]))

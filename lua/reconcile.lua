@@ -1,10 +1,9 @@
 -- reconcile: corrects what is known of an upstream's quota by what one response
 -- says, for everybody; and ends the flight of the call that it answers.
 --
--- KEYS  as fragments/policy.lua says, for one request
--- ARGV  as fragments/policy.lua says, the head with what is kept about the upstream
---       only; then
---         freeze_us     closes the whole policy for that long; 0 leaves it
+-- KEYS  as fragments/policy.lua says, for one request; the policy has only what is
+--       kept about the upstream
+-- ARGV    freeze_us     closes the whole policy for that long; 0 leaves it
 --         age_us        how long ago the response came
 --         sent_us       how long ago the request was sent
 --         slot_us, is_used       of the call; is_used 1 if it may have been counted

@@ -1,9 +1,8 @@
 -- release: ends the leases of a task that has ended. Unlike cancel it leaves alone
 -- what the task took from limits of other kinds: it did start.
 --
--- KEYS  as fragments/policy.lua says
--- ARGV  as fragments/policy.lua says, the head with the policy's concurrency
---       limits only; then for each request:
+-- KEYS  as fragments/policy.lua says; the policy has its concurrency limits only
+-- ARGV  for each request:
 --         who         the task
 --         born_us (receipt_1 of reserve)        for each limit
 -- Reply the number of leases that ended; those that ran out, or that another

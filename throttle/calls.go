@@ -18,28 +18,27 @@ type policyCalls struct {
 	scripts   lua.Scripts
 	policy    *Policy
 	freezeKey string
-	// head is the first part of every call's arguments: the limits.
-	head []any
+	// remembers is set when a limit keeps who its tokens went to.
+	remembers bool
 	// paced is set when a limit counts over every interval, not by window or lease.
 	paced  bool
 	flight flight
 	leases *leases // nil without a concurrency limit
-	about  *about  // nil without an upstream
+	about  []int   // places of the limits that keep what the upstream says
 }
 
 func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 	c := &policyCalls{redis: client, policy: policy, freezeKey: freezeKey(policy.Name)}
-	c.head = []any{len(policy.Limits)}
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
+		c.remembers = c.remembers || limit.Algorithm == SlidingLog || limit.Algorithm == Concurrency
 		c.paced = c.paced || limit.isPaced()
-		c.head = append(c.head, limit.script()...)
 	}
-	c.scripts = lua.New(policy.algorithms()...)
+	c.scripts = lua.New(policy.script()...)
 	c.flight.most = max(1, mostKeys/len(policy.Limits))
 	c.flight.land = c.reserveAll
 	c.leases = newLeases(c)
-	c.about = newAbout(policy)
+	c.about = policy.aboutUpstream()
 	return c
 }
 
@@ -47,41 +46,58 @@ func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 // can unpack.
 const mostKeys = 1024
 
-// call starts the keys and arguments of a call for the given claims.
-func (c *policyCalls) call(claims ...*claim) (keys []string, args []any) {
+// keys returns the keys of a call for the given claims.
+func (c *policyCalls) keys(claims ...*claim) []string {
 	n := len(c.policy.Limits)
-	keys = make([]string, 1, 1+len(claims)*n)
+	keys := make([]string, 1, 1+len(claims)*n)
 	keys[0] = c.freezeKey
 	for _, claim := range claims {
 		for i := range c.policy.Limits {
 			keys = append(keys, stateKey(c.policy.Name, c.policy.Limits[i].Name, claim.keys[i]))
 		}
 	}
-	args = make([]any, len(c.head), len(c.head)+len(claims)*(n*3+2))
-	copy(args, c.head)
-	return keys, args
+	return keys
 }
 
-// requests makes the keys and arguments of reserve. Requests mostly share keys;
-// each is sent once.
+// requests makes the keys and arguments of reserve. Requests mostly share keys,
+// and are mostly equal to their neighbours: both are sent once.
 func (c *policyCalls) requests(claims []*claim) (keys []string, args []any) {
-	keys, args = c.call()
-	args = append(args, len(claims))
+	keys = c.keys()
 	places := make(map[string]int, len(c.policy.Limits))
-	for _, claim := range claims {
-		args = append(args, max(0, claim.request.MaxWait.Microseconds()), keyName(claim.request.TaskID))
+	for len(claims) > 0 {
+		first := claims[0]
+		times := 1
+		for times < len(claims) && c.equal(first, claims[times]) {
+			times++
+		}
+		claims = claims[times:]
+		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first))
 		for i := range c.policy.Limits {
-			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, claim.keys[i])
+			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])
 			place, there := places[key]
 			if !there {
 				keys = append(keys, key)
 				place = len(keys) // Lua counts from 1
 				places[key] = place
 			}
-			args = append(args, place, claim.costs[i])
+			args = append(args, place, first.costs[i])
 		}
 	}
 	return keys, args
+}
+
+// equal reports whether two claims ask for the same.
+func (c *policyCalls) equal(a, b *claim) bool {
+	return a.request.MaxWait == b.request.MaxWait && c.who(a) == c.who(b) &&
+		slices.Equal(a.keys, b.keys) && slices.Equal(a.costs, b.costs)
+}
+
+// who names the task of a claim to limits that remember it.
+func (c *policyCalls) who(claim *claim) string {
+	if !c.remembers {
+		return ""
+	}
+	return keyName(claim.request.TaskID)
 }
 
 // reserve joins the next shared call and waits for its own answer. A caller who
@@ -154,8 +170,7 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 }
 
 func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) {
-	keys, args := c.call(claim)
-	args = append(args, keyName(claim.request.TaskID))
+	keys, args := c.keys(claim), []any{keyName(claim.request.TaskID)}
 	for _, cost := range claim.costs {
 		args = append(args, cost)
 	}
@@ -180,8 +195,7 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 }
 
 func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
-	keys, args := c.call(r.claim)
-	args = append(args, r.At.UnixMicro(), keyName(r.claim.request.TaskID))
+	keys, args := c.keys(r.claim), []any{r.At.UnixMicro(), keyName(r.claim.request.TaskID)}
 	for i, cost := range r.claim.costs {
 		args = append(args, cost, r.receipts[2*i], r.receipts[2*i+1])
 	}
@@ -190,8 +204,7 @@ func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
 
 // adjust takes the difference between what r's task cost and what was taken.
 func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64) error {
-	keys, args := c.call(r.claim)
-	args = append(args, r.At.UnixMicro(), keyName(r.claim.request.TaskID))
+	keys, args := c.keys(r.claim), []any{r.At.UnixMicro(), keyName(r.claim.request.TaskID)}
 	for i := range more {
 		args = append(args, more[i], r.receipts[2*i], r.receipts[2*i+1])
 	}

@@ -8,10 +8,10 @@ import "github.com/rampmeter/rampmeter/lua"
 func RunByClockKey(l *Limiter, key string) {
 	clock := `
 local function now_us() return tonumber(redis.call('GET', '` + key + `')) end
-local function int(n) return string.format('%.0f', n) end
+local function int(n) return string.format('%d', n) end
 local function ttl_ms(us) return us > 0 and 10000000 or 0 end
 `
 	for _, calls := range l.policies {
-		calls.scripts = lua.WithClock(clock, calls.policy.algorithms()...)
+		calls.scripts = lua.WithClock(clock, calls.policy.script()...)
 	}
 }

@@ -101,7 +101,6 @@ func (r *Reservation) leases() *leases {
 type leases struct {
 	calls  *policyCalls
 	limits []int // the concurrency limits, by their place in the policy
-	head   []any // the first part of every call's arguments: those limits
 	keeper keeper
 	line   line
 }
@@ -112,10 +111,8 @@ func newLeases(calls *policyCalls) *leases {
 	if len(l.limits) == 0 {
 		return nil
 	}
-	l.head = []any{len(l.limits)}
 	for _, i := range l.limits {
 		limit := &calls.policy.Limits[i]
-		l.head = append(l.head, limit.script()...)
 		if l.keeper.lease == 0 || limit.lease() < l.keeper.lease {
 			l.keeper.lease = limit.lease()
 		}
@@ -162,7 +159,7 @@ func (l *leases) newHold(r *Reservation) *hold {
 // renew renews the leases of some holds and tells for each whether it has them.
 func (l *leases) renew(ctx context.Context, holds []*hold) ([]bool, error) {
 	keys := []string{l.calls.freezeKey}
-	args := append([]any(nil), l.head...)
+	var args []any
 	for _, h := range holds {
 		keys = append(keys, h.keys...)
 		args = append(args, h.args...)
@@ -177,8 +174,7 @@ func (l *leases) renew(ctx context.Context, holds []*hold) ([]bool, error) {
 // release ends the leases of a claim, and tells those who wait for one here.
 func (l *leases) release(ctx context.Context, c *claim, receipts []int64) error {
 	keys := []string{l.calls.freezeKey}
-	args := append([]any(nil), l.head...)
-	args = append(args, keyName(c.request.TaskID))
+	args := []any{keyName(c.request.TaskID)}
 	for _, i := range l.limits {
 		keys = append(keys, l.key(c, i))
 		args = append(args, receipts[2*i])

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rampmeter/rampmeter/lua"
 )
 
 // DefaultMaxWait is how long a worker may hold a task until its slot when a
@@ -166,18 +168,16 @@ func (l *Limit) isPaced() bool {
 	return true
 }
 
-// algorithms returns the names that the scripts have for the limits' algorithms.
-func (p *Policy) algorithms() []string {
-	names := make([]string, len(p.Limits))
+// script returns the limits as the scripts have them.
+func (p *Policy) script() []lua.Limit {
+	limits := make([]lua.Limit, len(p.Limits))
 	for i := range p.Limits {
-		names[i], _ = p.Limits[i].script()[0].(string)
+		limits[i] = p.Limits[i].script()
 	}
-	return names
+	return limits
 }
 
-// script returns the limit as the scripts read it: algorithm, count, period_us,
-// capacity, option, extra.
-func (l *Limit) script() []any {
+func (l *Limit) script() lua.Limit {
 	algorithm, count, period := string(l.Algorithm), l.Rate.Count, l.Rate.Period
 	option, extra := "-", int64(0)
 	switch l.Algorithm {
@@ -198,7 +198,10 @@ func (l *Limit) script() []any {
 		extra = l.headroom
 	case SlidingLog, pace:
 	}
-	return []any{algorithm, count, period.Microseconds(), l.Capacity(), option, extra}
+	return lua.Limit{
+		Algorithm: algorithm, Count: count, PeriodUS: period.Microseconds(), Capacity: l.Capacity(),
+		Option: option, Extra: extra,
+	}
 }
 
 func (l *Limit) precision() time.Duration {

@@ -101,29 +101,16 @@ func (l *Limiter) Reconcile(ctx context.Context, request Request, o Observation)
 	return l.policies[request.Policy].reconcile(ctx, claim, nil, time.Time{}, o)
 }
 
-// about are the limits that keep what the upstream says, by their place in the
-// policy, and the first part of the arguments of calls about them; nil for a policy
-// without an Upstream.
-type about struct {
-	limits []int
-	head   []any
-}
-
-func newAbout(policy *Policy) *about {
-	a := &about{}
-	for i := range policy.Limits {
-		if policy.Limits[i].isAboutUpstream() {
-			a.limits = append(a.limits, i)
+// aboutUpstream returns the places in the policy of the limits that keep what the
+// upstream says; none in a policy without an Upstream.
+func (p *Policy) aboutUpstream() []int {
+	var places []int
+	for i := range p.Limits {
+		if p.Limits[i].isAboutUpstream() {
+			places = append(places, i)
 		}
 	}
-	if len(a.limits) == 0 {
-		return nil
-	}
-	a.head = []any{len(a.limits)}
-	for _, i := range a.limits {
-		a.head = append(a.head, policy.Limits[i].script()...)
-	}
-	return a
+	return places
 }
 
 func (c *policyCalls) reconcile(ctx context.Context, claim *claim, receipts []int64, slot time.Time, o Observation) (Heard, error) {
@@ -142,11 +129,9 @@ func (c *policyCalls) reconcile(ctx context.Context, claim *claim, receipts []in
 		slotUS = slot.UnixMicro()
 	}
 	keys := []string{c.freezeKey}
-	args := make([]any, len(c.about.head), len(c.about.head)+5+10*len(c.about.limits))
-	copy(args, c.about.head)
-	args = append(args, max(0, o.Freeze.Microseconds()), since(o.Received), since(o.Sent), slotUS, o.Unseen)
+	args := []any{max(0, o.Freeze.Microseconds()), since(o.Received), since(o.Sent), slotUS, o.Unseen}
 	heard := Heard{Quotas: map[string]Learned{}}
-	for _, i := range c.about.limits {
+	for _, i := range c.about {
 		limit := &c.policy.Limits[i]
 		keys = append(keys, stateKey(c.policy.Name, limit.Name, claim.keys[i]))
 		var cost, receipt int64
@@ -158,13 +143,13 @@ func (c *policyCalls) reconcile(ctx context.Context, claim *claim, receipts []in
 		args = append(args, closing(limit, o), limit.Algorithm == pace && o.Refused)
 	}
 	reply, err := c.scripts.Reconcile.Run(ctx, c.redis, keys, args...).Int64Slice()
-	if err == nil && len(reply) != 1+2*len(c.about.limits) {
-		err = fmt.Errorf("a reply of %d numbers for %d limits", len(reply), len(c.about.limits))
+	if err == nil && len(reply) != 1+2*len(c.about) {
+		err = fmt.Errorf("a reply of %d numbers for %d limits", len(reply), len(c.about))
 	}
 	if err != nil {
 		return heard, wrapCall("reconcile", c.policy.Name, err)
 	}
-	for n, i := range c.about.limits {
+	for n, i := range c.about {
 		heard.add(&c.policy.Limits[i], reply[1+2*n], reply[2+2*n])
 	}
 	return heard, nil

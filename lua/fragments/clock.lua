@@ -7,7 +7,7 @@ end
 
 -- Redis wants integers as text; Lua would write large ones as 1.79e+15.
 local function int(n)
-  return string.format('%.0f', n)
+  return string.format('%d', n)
 end
 
 -- A key must outlive the state it holds, so its TTL is rounded up.

@@ -29,7 +29,6 @@
 -- Leases that ran out are cleared away by the next change, MOST_LEASES at a time;
 -- those that it leaves still count by what they cost above 1.
 local concurrency = {}
-algorithms.concurrency = concurrency
 
 -- How many leases one call clears away or looks through, at most.
 local MOST_LEASES = 300

@@ -8,7 +8,6 @@
 -- State: "<start_us of the first window kept>/<period_us>/<count>:<taken>,<taken>,...",
 --        with the numbers it was counted by.
 local fixed_window = {}
-algorithms.fixed_window = fixed_window
 
 local MAX_AHEAD = 64
 
@@ -70,7 +69,8 @@ function fixed_window.load(raw, limit, now)
       return { taken = {}, is_foreign = true }
     end
     state.start, period_us, count = tonumber(start), tonumber(period_us), tonumber(count)
-    for tokens in string.gmatch(taken, '%d+') do
+    state.taken[1] = tonumber(taken) -- mostly there is one window
+    for tokens in string.gmatch(state.taken[1] and '' or taken, '%d+') do
       state.taken[#state.taken + 1] = tonumber(tokens)
     end
     forget(state, period_us, now)
@@ -164,7 +164,7 @@ function fixed_window.store(state, limit, now)
   if not state.start then
     return '', 0
   end
-  local head = int(state.start) .. '/' .. int(limit.period_us) .. '/' .. int(limit.count)
-  return head .. ':' .. table.concat(state.taken, ','),
+  local taken = table.concat(state.taken, ',')
+  return string.format('%d/%d/%d:%s', state.start, limit.period_us, limit.count, taken),
     ttl_ms(state.start + #state.taken * limit.period_us - now)
 end

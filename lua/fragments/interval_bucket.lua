@@ -13,7 +13,6 @@
 --        latest refill (or the first take), the numbers are those it was counted
 --        by, and last_us is the latest slot.
 local interval_bucket = {}
-algorithms.interval_bucket = interval_bucket
 
 -- Applies the refills until now.
 local function refill(state, period_us, count, now)
@@ -133,11 +132,6 @@ function interval_bucket.adjust(state, limit, more, _, now, start, taken)
   return true
 end
 
--- A start may be late by a little without a count being wrong; see Go's Lateness.
-function interval_bucket.use_by()
-  return nil
-end
-
 function interval_bucket.status(state, limit, now)
   if not state.start then
     return limit.capacity, 0
@@ -149,9 +143,6 @@ function interval_bucket.store(state, limit, now)
   if not state.start or state.taken == 0 then
     return '', 0
   end
-  local numbers = { state.start, state.taken, limit.period_us, limit.capacity, state.last }
-  for i = 1, #numbers do
-    numbers[i] = int(numbers[i])
-  end
-  return table.concat(numbers, ':'), ttl_ms(full_at(state, limit) - now)
+  return string.format('%d:%d:%d:%d:%d', state.start, state.taken, limit.period_us, limit.capacity, state.last),
+    ttl_ms(full_at(state, limit) - now)
 end

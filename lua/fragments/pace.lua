@@ -22,7 +22,6 @@
 --        when the rate was last cut, how often in a row that was at about the same
 --        rate, and when the next token is free.
 local pace = {}
-algorithms.pace = pace
 
 local BETA, SCALE, NEAR = 0.7, 0.4, 0.95
 local SLOW, GAP_US, MOST_REPEATS = 10, 1000000, 5
@@ -109,10 +108,6 @@ function pace.adjust(state, limit, more, _, now)
   end
   state.free_us = math.max(state.free_us, now) + math.ceil(more * 1e12 / rate(state, limit, now))
   return true
-end
-
-function pace.use_by()
-  return nil
 end
 
 -- -1 where the rate is the declared one; else what it allows per period.

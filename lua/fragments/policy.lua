@@ -1,16 +1,15 @@
 -- A policy: its limits with their numbers, and for each request the state that
 -- each limit has for the request's key.
 --
--- Every operation on a policy is called with the same head:
+-- Every operation on a policy is called with the same keys:
 --   KEYS[1]      freeze key
 --   KEYS[2..]    state keys: for each request, for each limit; an operation that
 --                names their places may leave out what it has already
---   ARGV[1]      number of limits
---   ARGV[2..]    for each limit: algorithm, count, period_us, capacity, option,
---                extra (what option and extra are is up to the algorithm)
--- and then what the operation says for each request.
+-- and the arguments that the operation says for each request. Before this text
+-- stands the table `limits`; each has its algorithm, count, period_us, capacity,
+-- and option and extra, which are up to the algorithm.
 --
--- An algorithm is a table of functions. `limit` is a limit of the head; a
+-- An algorithm is a table of functions. `limit` is one of the limits; a
 -- `state` is what load made of the key for this call; times are in us:
 --   load(raw, limit, now, key)   the state of a key; raw is its value if it is a
 --                                string, false if it is missing or no string. A
@@ -33,8 +32,8 @@
 --   adjust(state, limit, more, slot, now, receipt_1, receipt_2, who)
 --                                takes `more` tokens for a start that was, or
 --                                gives them back if negative, and tells whether
---   use_by(state, limit, at)     the instant before which a start at `at` must be,
---                                or nil
+--   use_by(state, limit, at)     optional: the instant before which a start at `at`
+--                                must be
 --   horizon(state, limit, now, cost, who)
 --                                optional: the instant before which slots must lie
 --   status(state, limit, now)    remaining, and reset_after_us
@@ -42,8 +41,7 @@
 --                                deletes the key
 --   save(state, limit, now, key) instead of store, for what is kept in no string
 local now = now_us()
-local limits = {}
-local argument = 1
+local argument = 0
 
 local function next_text()
   argument = argument + 1
@@ -53,16 +51,6 @@ end
 local function next_number()
   argument = argument + 1
   return ARGV[argument] + 0
-end
-
-for i = 1, tonumber(ARGV[1]) do
-  local limit = { algorithm = algorithms[next_text()] }
-  limit.count = next_number()
-  limit.period_us = next_number()
-  limit.capacity = next_number()
-  limit.option = next_text()
-  limit.extra = next_number()
-  limits[i] = limit
 end
 
 -- One read for all keys. MGET answers nil for a key of another type, too; save()
@@ -100,27 +88,28 @@ end
 -- A limit only ever moves the instant later, so this ends when none does.
 local function first_instant(own, costs, from, method, who)
   local at, held_by = from, 0
-  local moved
   repeat
-    moved = false
+    local before = at
     for i = 1, #limits do
       local limit = limits[i]
       local earliest = limit.algorithm[method](own[i], limit, costs[i], at, now, who)
       if earliest > at then
-        at, held_by, moved = earliest, i, true
+        at, held_by = earliest, i
       end
     end
-  until not moved or #limits == 1
+  until at == before or #limits == 1
   return at, held_by
 end
 
--- Appends remaining and reset_after_us of every limit to a reply.
-local function report(reply, own)
-  local n = #reply
+-- Appends remaining and reset_after_us of every limit to a reply that has n
+-- numbers, and tells how many it has then.
+local function report(reply, n, own)
   for i = 1, #limits do
-    reply[n + 1], reply[n + 2] = limits[i].algorithm.status(own[i], limits[i], now)
+    local limit = limits[i]
+    reply[n + 1], reply[n + 2] = limit.algorithm.status(own[i], limit, now)
     n = n + 2
   end
+  return n
 end
 
 -- Returns an error if a key is not ours: what load could not read (is_foreign) was

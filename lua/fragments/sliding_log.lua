@@ -26,7 +26,6 @@
 -- What is older than a period, and than a clock may be set back, is forgotten by later
 -- changes, MOST_FORGOTTEN at a time; until then no rank is counted from it.
 local sliding_log = {}
-algorithms.sliding_log = sliding_log
 
 -- After all instants that a double holds exactly.
 local AFTER_ALL = 9007199254740992
@@ -281,12 +280,6 @@ function sliding_log.adjust(state, limit, more, slot, now, number, _, who)
   state.last = math.max(state.last or 0, slot)
   state.number = math.max(state.number, number)
   return true
-end
-
--- A start may be late by a little; see Go's Lateness. Intervals shorter than a
--- period by that much keep the limit even then.
-function sliding_log.use_by()
-  return nil
 end
 
 -- What remains is what can not be refused now: slots ahead count if an interval

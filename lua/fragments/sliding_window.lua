@@ -41,7 +41,6 @@
 --        with "+<n>" where n empty ones follow. since_us is the last change of
 --        numbers, or 0. At most span + MAX_AHEAD buckets, whatever the traffic.
 local sliding_window = {}
-algorithms.sliding_window = sliding_window
 
 local MAX_AHEAD = 1000 -- slots ahead lie less than so many buckets ahead
 local MAX_KEPT = 4000 -- buckets; only a clock that steps back time and again leaves so many
@@ -453,7 +452,7 @@ function sliding_window.store(state, limit, now)
   end
   local older_first = state.older == '' and state.window_first or state.older_first
   return limit.numbers .. string.format(
-    '%.0f/%.0f/%.0f/%.0f/%.0f/%.0f/%.0f/%.0f/%.0f/%.0f:',
+    '%d/%d/%d/%d/%d/%d/%d/%d/%d/%d:',
     state.newest, state.newest_cost, state.sum, state.total,
     state.newest - state.window_first, state.newest - older_first,
     state.since, from, to, cost

@@ -15,7 +15,6 @@
 --        free slot ";<slot_us>:<cost>:<tat_us>:<part>" with the TAT and part that
 --        its reservation left behind.
 local token_bucket = {}
-algorithms.token_bucket = token_bucket
 
 local MAX_FREE = 64
 
@@ -24,25 +23,19 @@ local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 -- The time that n tokens are worth, as whole microseconds and parts. Mostly a
 -- token is worth whole microseconds, and then there are no parts.
 local function worth(limit, n)
-  local token_us = limit.token_us
-  if not token_us then
-    token_us = floor(limit.period_us / limit.count)
-    limit.token_us, limit.token_parts = token_us, limit.period_us % limit.count
-  end
   if limit.token_parts == 0 then
-    return n * token_us, 0
+    return n * limit.token_us, 0
   end
   local parts = n * limit.token_parts
-  return n * token_us + floor(parts / limit.count), parts % limit.count
+  return n * limit.token_us + floor(parts / limit.count), parts % limit.count
 end
 
--- How long an empty bucket takes to fill.
-local function full_us(limit)
-  if not limit.full_us then
-    local us, part = worth(limit, limit.capacity)
-    limit.full_us = us + min(part, 1)
-  end
-  return limit.full_us
+-- What a token is worth, and how long an empty bucket takes to fill.
+local function prepare(limit)
+  limit.token_us, limit.token_parts = floor(limit.period_us / limit.count), limit.period_us % limit.count
+  local us, part = worth(limit, limit.capacity)
+  limit.full_us = us + min(part, 1)
+  limit.full_text = int(limit.full_us)
 end
 
 -- Other numbers than those the state was written with: the bucket keeps the share
@@ -50,42 +43,49 @@ end
 -- them.
 local function rescale(state, limit, now, was_full_us)
   local debt_us = state.tat + min(state.part, 1) - now
-  state.part, state.free, state.changed = 0, {}, true
+  state.part, state.changed = 0, true
   if debt_us > was_full_us then
-    state.tat = now + debt_us - was_full_us + full_us(limit)
+    state.tat = now + debt_us - was_full_us + limit.full_us
   elseif debt_us > 0 then
-    state.tat = now + ceil(debt_us * full_us(limit) / was_full_us)
+    state.tat = now + ceil(debt_us * limit.full_us / was_full_us)
   end
 end
 
-function token_bucket.load(raw, limit, now)
-  local state = { tat = 0, part = 0, free = {} }
-  if not raw then
+-- Reads a state with more than a TAT in it; see above.
+local function load_all(raw, limit, now)
+  local tat, part, was_full_us, free = string.match(raw, '^(%d+)%+?(%d*)/(%d+)(.*)$')
+  if not tat or string.find(free, '^[^;]') then
+    return { tat = 0, part = 0, is_foreign = true }
+  end
+  local state = { tat = tonumber(tat), part = tonumber(part) or 0 }
+  if tonumber(was_full_us) ~= limit.full_us then
+    rescale(state, limit, now, tonumber(was_full_us))
     return state
   end
-  local slash = string.find(raw, '/', 1, true) or #raw + 1
-  local plus = string.find(raw, '+', 1, true)
-  local semicolon = string.find(raw, ';', 1, true)
-  state.tat = tonumber(string.sub(raw, 1, (plus or slash) - 1))
-  if plus then
-    state.part = tonumber(string.sub(raw, plus + 1, slash - 1))
-  end
-  local was_full_us = tonumber(string.sub(raw, slash + 1, (semicolon or 0) - 1))
-  if not (state.tat and state.part and was_full_us) then
-    return { tat = 0, part = 0, free = {}, is_foreign = true }
-  end
-  if was_full_us ~= full_us(limit) then
-    rescale(state, limit, now, was_full_us)
-  elseif semicolon then
-    for slot, cost, tat, part in string.gmatch(raw, ';(%d+):(%d+):(%d+):(%d+)') do
-      slot = tonumber(slot)
-      if slot >= now then
-        state.free[#state.free + 1] =
-          { slot = slot, cost = tonumber(cost), tat = tonumber(tat), part = tonumber(part) }
-      end
+  for slot, cost, left, left_part in string.gmatch(free, ';(%d+):(%d+):(%d+):(%d+)') do
+    if tonumber(slot) >= now then
+      state.free = state.free or {}
+      table.insert(state.free,
+        { slot = tonumber(slot), cost = tonumber(cost), tat = tonumber(left), part = tonumber(left_part) })
     end
   end
   return state
+end
+
+function token_bucket.load(raw, limit, now)
+  if not limit.token_us then
+    prepare(limit)
+  end
+  if not raw then
+    return { tat = 0, part = 0 }
+  end
+  -- Mostly there is a TAT alone, and this is quicker.
+  local slash = string.find(raw, '/', 1, true)
+  local tat = slash and tonumber(string.sub(raw, 1, slash - 1))
+  if tat and string.sub(raw, slash + 1) == limit.full_text then
+    return { tat = tat, part = 0 }
+  end
+  return load_all(raw, limit, now)
 end
 
 function token_bucket.earliest(state, limit, cost, from)
@@ -97,9 +97,11 @@ function token_bucket.earliest(state, limit, cost, from)
   if at <= from then
     return from
   end
-  for _, free in ipairs(state.free) do
-    if free.slot >= from and free.slot < at and free.cost >= cost then
-      at = free.slot
+  if state.free then
+    for _, free in ipairs(state.free) do
+      if free.slot >= from and free.slot < at and free.cost >= cost then
+        at = free.slot
+      end
     end
   end
   return at
@@ -110,6 +112,10 @@ token_bucket.spread = token_bucket.earliest
 
 -- Moves the TAT by a number of tokens, later or (negative) earlier.
 local function move(state, limit, tokens)
+  if limit.token_parts == 0 and state.part == 0 then
+    state.tat = state.tat + tokens * limit.token_us
+    return
+  end
   local us, part = worth(limit, math.abs(tokens))
   if tokens < 0 then
     us, part = -us, -part
@@ -119,15 +125,23 @@ local function move(state, limit, tokens)
   state.part = part % limit.count
 end
 
-function token_bucket.take(state, limit, cost, at)
+-- Takes the cost out of a free slot, if there is one at that instant.
+local function take_free(state, cost, at)
   for i, free in ipairs(state.free) do
     if free.slot == at and free.cost >= cost then
       free.cost = free.cost - cost
       if free.cost == 0 then
         table.remove(state.free, i)
       end
-      return free.tat, free.part
+      return free
     end
+  end
+end
+
+function token_bucket.take(state, limit, cost, at)
+  local free = state.free and take_free(state, cost, at)
+  if free then
+    return free.tat, free.part
   end
   if state.tat < at then
     state.tat, state.part = at, 0
@@ -141,7 +155,7 @@ end
 -- ahead, the last of which is one full bucket before the TAT, must still find the
 -- bucket as empty as it was reckoned.
 local function returnable(state, limit, tat, now)
-  local us = tat - max(now, state.tat + min(state.part, 1) - full_us(limit))
+  local us = tat - max(now, state.tat + min(state.part, 1) - limit.full_us)
   if us <= 0 then
     return 0
   end
@@ -161,10 +175,9 @@ end
 function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
   if undo(state, limit, cost, tat, part) then
     -- That may lay bare free slots that are the newest now.
-    local last = #state.free
-    while last > 0 and undo(state, limit, state.free[last].cost, state.free[last].tat, state.free[last].part) do
-      table.remove(state.free, last)
-      last = last - 1
+    local free = state.free or {}
+    while #free > 0 and undo(state, limit, free[#free].cost, free[#free].tat, free[#free].part) do
+      table.remove(free)
     end
     return true
   end
@@ -172,14 +185,16 @@ function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
     move(state, limit, -cost)
     return true
   end
-  if slot < now or slot >= state.tat or #state.free == MAX_FREE then
+  local free = state.free or {}
+  if slot < now or slot >= state.tat or #free == MAX_FREE then
     return false
   end
   local place = 1
-  while state.free[place] and state.free[place].slot <= slot do
+  while free[place] and free[place].slot <= slot do
     place = place + 1
   end
-  table.insert(state.free, place, { slot = slot, cost = cost, tat = tat, part = part })
+  state.free = free
+  table.insert(free, place, { slot = slot, cost = cost, tat = tat, part = part })
   return true
 end
 
@@ -192,11 +207,6 @@ function token_bucket.adjust(state, limit, more, _, now, tat)
   end
   move(state, limit, more)
   return more ~= 0
-end
-
--- A start may be late by a little without a count being wrong; see Go's Lateness.
-function token_bucket.use_by()
-  return nil
 end
 
 function token_bucket.status(state, limit, now)
@@ -219,9 +229,9 @@ function token_bucket.store(state, limit, now)
   if state.part > 0 then
     text = text .. '+' .. int(state.part)
   end
-  text = text .. '/' .. int(full_us(limit))
-  for _, free in ipairs(state.free) do
-    text = text .. ';' .. table.concat({ int(free.slot), int(free.cost), int(free.tat), int(free.part) }, ':')
+  text = text .. '/' .. limit.full_text
+  for _, free in ipairs(state.free or {}) do
+    text = text .. string.format(';%d:%d:%d:%d', free.slot, free.cost, free.tat, free.part)
   end
   return text, ttl_ms(state.tat + min(state.part, 1) - now)
 end

@@ -27,7 +27,6 @@
 --
 -- State: thirteen numbers, separated by "/", as FIELDS names them.
 local upstream = {}
-algorithms.upstream = upstream
 
 local FIELDS = {
   'kind', -- 0 nothing heard yet, 1 windows, 2 refills
@@ -162,11 +161,6 @@ function upstream.adjust(state, _, more, slot, now, epoch)
     state.until_us = math.max(now, state.until_us + worth(state, more))
   end
   return true
-end
-
--- A late start is in flight until it is counted, in whatever window.
-function upstream.use_by()
-  return nil
 end
 
 -- Slots are counted for this window and the next.
