@@ -44,3 +44,54 @@ func TestRedisCluster(t *testing.T) {
 		assert.Equal(t, int64(0), d.Limits[0].Remaining)
 	}
 }
+
+// Every operation on every algorithm works there, all of them in one policy.
+func TestRedisClusterKnowsEveryAlgorithm(t *testing.T) {
+	t.Parallel()
+	cluster := throttletest.Cluster(t)
+	rate := throttle.Rate{Count: 5, Period: time.Minute}
+	interval := bucket("interval", 5, time.Minute, 5)
+	interval.Refill = throttle.RefillInterval
+	limits := []throttle.Limit{
+		bucket("smooth", 5, time.Minute, 5), interval, window("window", 5, time.Minute, throttle.AnchorClock),
+		{Name: "log", Algorithm: throttle.SlidingLog, Rate: rate},
+		{Name: "buckets", Algorithm: throttle.SlidingWindow, Rate: rate},
+		{Name: "slots", Algorithm: throttle.Concurrency, Slots: 5},
+	}
+	for i := range limits {
+		limits[i].Cost = "points"
+	}
+	policy := throttletest.UniqueName(t)
+	limiter := newLimiter(t, cluster, policy, limits...)
+	ask := func(task string) *throttle.Reservation {
+		r, err := limiter.Reserve(t.Context(), throttle.Request{
+			Policy: policy, TaskID: task, Attributes: map[string]string{"points": "2"},
+		})
+		require.NoError(t, err)
+		return r
+	}
+	first, second := ask("1"), ask("2")
+	require.Equal(t, throttle.Granted, first.Outcome)
+	require.Equal(t, throttle.Granted, second.Outcome)
+	assert.Equal(t, throttle.Denied, ask("3").Outcome)
+
+	require.NoError(t, second.Cancel(t.Context()))
+	require.NoError(t, first.Adjust(t.Context(), map[string]string{"points": "1"}))
+	first.Hold(t.Context())
+	require.NoError(t, first.Release(t.Context()))
+	starts, err := limiter.Recent(t.Context(), throttle.Request{Policy: policy}, "log", 10)
+	require.NoError(t, err)
+	require.Len(t, starts, 1)
+	assert.Equal(t, "1", starts[0].TaskID)
+
+	d, err := limiter.Peek(t.Context(), throttle.Request{Policy: policy, Attributes: map[string]string{"points": "2"}})
+	require.NoError(t, err)
+	assert.Equal(t, throttle.Granted, d.Outcome)
+	for _, status := range d.Limits {
+		left := int64(4) // of 5, one start of cost 1
+		if status.Name == "slots" {
+			left = 5 // that task has ended
+		}
+		assert.Equal(t, left, status.Remaining, status.Name)
+	}
+}

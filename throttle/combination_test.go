@@ -24,7 +24,7 @@ func randomJudged(random *rand.Rand, name string) judged {
 	count, burst := 1+random.Int64N(8), 1+random.Int64N(5)
 	period := time.Duration(1+random.Int64N(40)) * 50 * time.Millisecond
 	rate := throttle.Rate{Count: count, Period: period}
-	switch random.IntN(3) {
+	switch random.IntN(5) {
 	case 0:
 		return judged{
 			bucket(name, count, period, burst), burst,
@@ -37,10 +37,20 @@ func randomJudged(random *rand.Rand, name string) judged {
 			limit, burst + min(count, burst),
 			func(starts []time.Time) int { return throttletest.MaxInAnyInterval(starts, period) },
 		}
-	default:
+	case 2:
 		return judged{
 			throttle.Limit{Name: name, Algorithm: throttle.FixedWindow, Rate: rate}, count,
 			func(starts []time.Time) int { return throttletest.MaxPerWindow(starts, period, time.Unix(0, 0)) },
+		}
+	case 3:
+		return judged{
+			throttle.Limit{Name: name, Algorithm: throttle.SlidingLog, Rate: rate}, count,
+			func(starts []time.Time) int { return throttletest.MaxInAnyInterval(starts, period) },
+		}
+	default:
+		return judged{
+			throttle.Limit{Name: name, Algorithm: throttle.SlidingWindow, Rate: rate, Precision: period / 5}, count,
+			func(starts []time.Time) int { return throttletest.MaxInAnyInterval(starts, period) },
 		}
 	}
 }

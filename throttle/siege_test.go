@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,12 @@ type siege struct {
 	Limit   throttle.Limit
 	Callers int
 	Until   time.Time
+	// Task is how long a task runs, where that matters.
+	Task time.Duration
 }
+
+// run is when a task of a siege started and ended, in ns since the epoch.
+type run struct{ Start, End int64 }
 
 const (
 	siegeProcesses = 4
@@ -109,9 +115,9 @@ func TestSiege(t *testing.T) {
 	} {
 		t.Run(test.limit.Name, func(t *testing.T) {
 			server := throttletest.Redis(t)
-			starts := besiege(t, siege{
+			starts := beganAt(besiege(t, siege{
 				Redis: server.Addr(), Limit: test.limit, Callers: siegeCallers, Until: time.Now().Add(siegeTime(t)),
-			})
+			}))
 			require.NotEmpty(t, starts)
 			most, used := test.count(starts), throttletest.Used(starts, 1, perSecond, time.Second)
 			t.Logf("%d starts, at most %d of %d, %.2f %% used", len(starts), most, test.most, 100*used)
@@ -123,6 +129,67 @@ func TestSiege(t *testing.T) {
 			assert.GreaterOrEqual(t, used, least*usable(test.limit))
 		})
 	}
+}
+
+// The same for slots: never more tasks run than there are, and they are kept busy.
+func TestSiegeOfSlots(t *testing.T) {
+	const slots = 20
+	server := throttletest.Redis(t)
+	runs := besiege(t, siege{
+		Redis: server.Addr(), Callers: siegeCallers, Until: time.Now().Add(siegeTime(t)), Task: 500 * time.Millisecond,
+		Limit: throttle.Limit{Name: "slots", Algorithm: throttle.Concurrency, Slots: slots},
+	})
+	require.NotEmpty(t, runs)
+	most, used := atOnce(runs), inUse(runs, slots)
+	t.Logf("%d runs, at most %d of %d at once, %.2f %% used", len(runs), most, slots, 100*used)
+	assert.LessOrEqual(t, most, slots)
+	least := 0.9 // a short siege on a busy machine
+	if os.Getenv("RAMPMETER_SIEGE") != "" {
+		least = 0.995
+	}
+	assert.GreaterOrEqual(t, used, least)
+}
+
+// atOnce is how many of the runs ran at one time, at most.
+func atOnce(runs []run) int {
+	type event struct{ at, change int64 }
+	var events []event
+	for _, r := range runs {
+		events = append(events, event{r.Start, 1}, event{r.End, -1})
+	}
+	slices.SortFunc(events, func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.change, b.change))
+	})
+	var running, most int64
+	for _, e := range events {
+		running += e.change
+		most = max(most, running)
+	}
+	return int(most)
+}
+
+// inUse is the share of the slots' time, while there were runs to start, that runs
+// took.
+func inUse(runs []run, slots int64) float64 {
+	first, last := runs[0].Start, runs[0].Start
+	for _, r := range runs {
+		first, last = min(first, r.Start), max(last, r.Start)
+	}
+	var taken int64
+	for _, r := range runs {
+		taken += min(r.End, last) - r.Start
+	}
+	return float64(taken) / float64(slots*(last-first))
+}
+
+// beganAt returns when runs started, in order.
+func beganAt(runs []run) []time.Time {
+	var starts []time.Time
+	for _, r := range runs {
+		starts = append(starts, time.Unix(0, r.Start))
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	return starts
 }
 
 // notedInTime leaves out the starts that may have been noted a window late.
@@ -141,8 +208,8 @@ func usable(l throttle.Limit) float64 {
 	return 1
 }
 
-// besiege runs the processes and returns when each start was, in order.
-func besiege(t *testing.T, s siege) []time.Time {
+// besiege runs the processes and returns what ran.
+func besiege(t *testing.T, s siege) (runs []run) {
 	t.Helper()
 	order, err := json.Marshal(s)
 	require.NoError(t, err)
@@ -156,20 +223,16 @@ func besiege(t *testing.T, s siege) []time.Time {
 		commands[i].Stdout, commands[i].Stderr = &outputs[i], os.Stderr
 		require.NoError(t, commands[i].Start())
 	}
-	var starts []time.Time
 	for i, command := range commands {
 		require.NoError(t, command.Wait())
-		var own []int64
+		var own []run
 		require.NoError(t, json.Unmarshal(outputs[i].Bytes(), &own))
-		for _, at := range own {
-			starts = append(starts, time.Unix(0, at))
-		}
+		runs = append(runs, own...)
 	}
-	slices.SortFunc(starts, time.Time.Compare)
-	return starts
+	return runs
 }
 
-// takePart is the life of one process of a siege: it prints when it started what.
+// takePart is the life of one process of a siege: it prints what it ran.
 func takePart(order string) error {
 	var s siege
 	if err := json.Unmarshal([]byte(order), &s); err != nil {
@@ -185,39 +248,57 @@ func takePart(order string) error {
 	}
 	var (
 		mu     sync.Mutex
-		starts []int64
+		runs   []run
 		failed []error
 		all    sync.WaitGroup
 	)
 	for range s.Callers {
 		all.Go(func() {
-			own, err := call(limiter, s.Until)
+			own, err := s.call(limiter)
 			mu.Lock()
 			defer mu.Unlock()
-			starts, failed = append(starts, own...), append(failed, err)
+			runs, failed = append(runs, own...), append(failed, err)
 		})
 	}
 	all.Wait()
-	return errors.Join(append(failed, json.NewEncoder(os.Stdout).Encode(starts))...)
+	return errors.Join(append(failed, json.NewEncoder(os.Stdout).Encode(runs))...)
 }
 
-// call starts as often as the limit allows, and returns when.
-func call(limiter *throttle.Limiter, until time.Time) (starts []int64, err error) {
-	ctx, cancel := context.WithDeadline(context.Background(), until)
+// call runs tasks as often as the limit allows, and returns when.
+func (s siege) call(limiter *throttle.Limiter) (runs []run, err error) {
+	ctx, cancel := context.WithDeadline(context.Background(), s.Until)
 	defer cancel()
 	for {
 		r, err := limiter.Reserve(ctx, throttle.Request{Policy: "siege", MaxWait: 2 * time.Second})
 		if err == nil {
-			err = r.Wait(ctx)
+			if err = r.AwaitSlot(ctx); err == nil {
+				err = r.Wait(ctx)
+			}
 		}
 		throttled := (*throttle.ThrottledError)(nil)
 		switch {
 		case err == nil:
-			starts = append(starts, time.Now().UnixNano())
+			own, err := s.task(r)
+			if err != nil {
+				return nil, err
+			}
+			runs = append(runs, own)
 		case ctx.Err() != nil:
-			return starts, nil
+			return runs, nil
 		case !errors.As(err, &throttled):
 			return nil, fmt.Errorf("a caller: %w", err)
 		}
 	}
+}
+
+// task is one task, admitted by r.
+func (s siege) task(r *throttle.Reservation) (run, error) {
+	ctx := context.Background()
+	own := run{Start: time.Now().UnixNano()}
+	r.Hold(ctx)
+	if s.Task > 0 {
+		<-time.After(s.Task)
+	}
+	own.End = time.Now().UnixNano()
+	return own, r.Release(ctx)
 }
