@@ -31,7 +31,7 @@ type Limit struct {
 // Scripts are the operations. All are atomic, do bounded work, and are loaded into
 // a server on first use and again after a SCRIPT FLUSH.
 type Scripts struct {
-	Reserve, Peek, Cancel, Adjust, Park, Freeze, Renew, Release, Recent, Reconcile *redis.Script
+	Reserve, Peek, Cancel, Adjust, Park, Freeze, Renew, Release, Recent, Reconcile, Refused *redis.Script
 }
 
 // New returns the operations for a policy with these limits. They are part of the
@@ -60,6 +60,7 @@ func WithClock(clock string, limits ...Limit) Scripts {
 		Recent:    redis.NewScript(clock + read("fragments/sliding_log.lua") + read("recent.lua")),
 		Park:      redis.NewScript(clock + read("park.lua")),
 		Freeze:    redis.NewScript(clock + read("freeze.lua")),
+		Refused:   redis.NewScript(clock + read("refused.lua")),
 	}
 }
 

@@ -75,11 +75,21 @@ func (e *ThrottledError) Unwrap() error { return e.Cause }
 type RateLimitedError struct {
 	// Status is what the upstream answered, as in "429 Too Many Requests".
 	Status string
-	// RetryAfter is how long the upstream wants to be left alone.
+	// RetryAfter is how long the upstream wants to be left alone. Zero if it does not
+	// say.
 	RetryAfter time.Duration
+	// Heeded tells that what the refusal speaks of is closed already, so that the
+	// policy need not be frozen; see upstream.Heed.
+	Heeded bool
+	// Alone tells that the refusal concerns this call alone: its task is deferred for
+	// RetryAfter, and others go on.
+	Alone bool
 }
 
 // Error says what the upstream answered and for how long.
 func (e *RateLimitedError) Error() string {
+	if e.RetryAfter <= 0 {
+		return fmt.Sprintf("rate-limited by the upstream: %s", e.Status)
+	}
 	return fmt.Sprintf("rate-limited by the upstream: %s, retry after %s", e.Status, e.RetryAfter)
 }

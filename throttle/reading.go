@@ -23,4 +23,7 @@ type Reading struct {
 	// Refills tells a quota that comes back bit by bit from one that comes back at
 	// the end of its window.
 	Refills bool
+	// Part tells a quota that is for some of the upstream's calls only, such as one
+	// endpoint. It corrects no limit but one that is said to be for it.
+	Part bool
 }

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -42,6 +43,7 @@ type Reservation struct {
 	mu        sync.Mutex
 	cancelled bool
 	settled   bool  // what the upstream says has been heard
+	used      bool  // by a call
 	hold      *hold // while its task runs
 	released  bool
 }
@@ -80,6 +82,32 @@ func (r *Reservation) Wait(ctx context.Context) error {
 		}
 		r.replace(next)
 	}
+}
+
+// Limiter returns the Limiter that made the reservation.
+func (r *Reservation) Limiter() *Limiter { return r.limiter }
+
+// Request returns what was asked for.
+func (r *Reservation) Request() Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.claim.request
+}
+
+// Use reports whether a call may be made by this reservation: for the first call that
+// asks for the same keys and costs, and for no other. The others are to reserve.
+func (r *Reservation) Use(request Request) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.used || r.settled || r.cancelled || r.Outcome != Granted || request.Policy != r.Policy {
+		return false
+	}
+	same, err := newClaim(r.limiter.policies[r.Policy].policy, request)
+	if err != nil || !slices.Equal(same.keys, r.claim.keys) || !slices.Equal(same.costs, r.claim.costs) {
+		return false
+	}
+	r.used = true
+	return true
 }
 
 // Throttled returns the error that defers a task for as long as the decision
@@ -181,7 +209,7 @@ func (r *Reservation) isLate(x time.Time) bool {
 func (r *Reservation) replace(next *Reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Decision, r.cancelled, r.settled = next.Decision, false, false
+	r.Decision, r.cancelled, r.settled, r.used = next.Decision, false, false, false
 	r.sent, r.received = next.sent, next.received
 	r.useBy, r.receipts = next.useBy, next.receipts
 }

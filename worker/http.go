@@ -104,7 +104,10 @@ func newHTTPTransport() http.RoundTripper {
 //
 //   - 2xx: done, whatever becomes of the body.
 //   - 429, and 503 with Retry-After: a [throttle.RateLimitedError], on which
-//     [Middleware] freezes the policy and runs the task again at no retry.
+//     [Middleware] freezes the policy and runs the task again at no retry. Under a
+//     policy with an upstream, what that API says of its quota is heeded, by every
+//     response; and a refusal is what that API means by one, such as a 403 of GitHub's
+//     with nothing left, and closes what it speaks of.
 //   - Other 4xx, and a redirect that is not followed: archived, with method,
 //     URL, status and the beginning of the body as the reason.
 //   - Other 5xx, network errors and calls that take longer than Timeout: an
@@ -156,12 +159,14 @@ func (h *httpHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 		Transport:     readableRedirects{h.cfg.Transport},
 		CheckRedirect: trail.follow,
 	}
+	sent := time.Now()
 	resp, err := client.Do(req)
 	what := trail.describe(req)
 	switch {
 	case err == nil:
 		defer func() { _ = resp.Body.Close() }() // its outcome is known by then
-		return h.outcome(what, trail.refusal, resp, cancel)
+		limited := h.heed(ctx, resp, sent)
+		return h.outcome(what, trail.refusal, limited, resp, cancel)
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", what, ctx.Err())
 	case callCtx.Err() != nil:

@@ -12,8 +12,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/rampmeter/rampmeter/throttle"
 )
 
 // excerptBytes is how much of a body an error quotes.
@@ -25,17 +23,17 @@ const drainTime = 100 * time.Millisecond
 
 // outcome says what an answer means for the task. It reads the body as far as
 // it may; cancel ends the call and with it a body that takes too long.
-func (h *httpHandler) outcome(what string, refusal error, resp *http.Response, cancel context.CancelFunc) error {
+func (h *httpHandler) outcome(what string, refusal, limited error, resp *http.Response, cancel context.CancelFunc) error {
 	status := resp.StatusCode
 	if status == http.StatusSwitchingProtocols {
 		// From here on the other side speaks something else, perhaps for ever.
 		return archived(fmt.Errorf("%s: %s: not an answer", what, resp.Status))
 	}
-	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "" {
+	if limited != nil {
 		timer := time.AfterFunc(drainTime, cancel)
 		defer timer.Stop()
 		h.readBody(resp)
-		return &throttle.RateLimitedError{Status: resp.Status, RetryAfter: h.retryAfter(resp.Header, time.Now())}
+		return limited
 	}
 
 	excerpt := h.readBody(resp)

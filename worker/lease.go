@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/upstream"
 )
 
 // work runs the handler. The task's slots of concurrency limits are held until the
@@ -19,7 +20,8 @@ func (a *attempt) work(ctx context.Context, next asynq.Handler) error {
 		held := context.WithoutCancel(ctx)
 		r.Hold(held)
 		defer a.release(held, r)
-		ctx = throttle.NewContext(ctx, r)
+		defer a.settle(held, r)
+		ctx = upstream.WithObserver(throttle.NewContext(ctx, r), a.heard)
 	}
 	return next.ProcessTask(ctx, a.task)
 }

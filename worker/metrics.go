@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/upstream"
 )
 
 // metrics are labelled by policy and limit only: both come from the policies
@@ -15,6 +16,9 @@ type metrics struct {
 	deferrals  *prometheus.CounterVec
 	refusals   *prometheus.CounterVec
 	rateLimits *prometheus.CounterVec
+	upstream   *prometheus.CounterVec
+	allowed    *prometheus.GaugeVec
+	cuts       *prometheus.CounterVec
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -36,11 +40,23 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "rampmeter_rate_limited_total",
 			Help: "Calls the upstream refused because of its quota.",
 		}, []string{"policy"}),
+		upstream: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rampmeter_upstream_readings_total",
+			Help: "What responses said of quotas: heard, stale, absurd, malformed, or unmatched by a limit.",
+		}, []string{"policy", "result"}),
+		allowed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rampmeter_upstream_limit",
+			Help: "What the upstream last said a limit's quota is.",
+		}, []string{"policy", "limit"}),
+		cuts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rampmeter_upstream_slowdowns_total",
+			Help: "How often refusals that do not say until when cut the rate.",
+		}, []string{"policy"}),
 	}
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.wait, m.deferrals, m.refusals, m.rateLimits} {
+	for _, c := range []prometheus.Collector{m.wait, m.deferrals, m.refusals, m.rateLimits, m.upstream, m.allowed, m.cuts} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
@@ -63,3 +79,30 @@ func (m *metrics) deferred(err *throttle.ThrottledError) {
 func (m *metrics) refused(policy string) { m.refusals.WithLabelValues(policy).Inc() }
 
 func (m *metrics) rateLimited(policy string) { m.rateLimits.WithLabelValues(policy).Inc() }
+
+// heard counts what a response said of its upstream's quotas.
+func (m *metrics) heard(report upstream.Report) {
+	count := func(result string, n int) {
+		if n > 0 {
+			m.upstream.WithLabelValues(report.Policy, result).Add(float64(n))
+		}
+	}
+	count("malformed", len(report.Malformed))
+	count("unmatched", len(report.Unmatched))
+	for limit, learned := range report.Heard.Quotas {
+		switch {
+		case learned.Absurd:
+			count("absurd", 1)
+		case learned.Stale:
+			count("stale", 1)
+		default:
+			count("heard", 1)
+		}
+		if learned.Limit > 0 {
+			m.allowed.WithLabelValues(report.Policy, limit).Set(float64(learned.Limit))
+		}
+	}
+	if report.Heard.SlowedDown {
+		m.cuts.WithLabelValues(report.Policy).Inc()
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -25,6 +26,10 @@ type MiddlewareConfig struct {
 	Logger *zap.Logger
 	// Registerer takes the metrics. Nil means none.
 	Registerer prometheus.Registerer
+	// MaxRefusals is how often the upstream may refuse the calls of one task, at no
+	// charge, before that counts as a failure of the task, of which asynq retries or
+	// archives it. Zero means 100.
+	MaxRefusals int64
 }
 
 // Middleware makes handlers wait for their policy. It is safe for concurrent use
@@ -34,6 +39,9 @@ type Middleware struct {
 	attributes func(*asynq.Task) map[string]string
 	log        *zap.Logger
 	metrics    *metrics
+	told       sync.Map // what the upstream was last logged to allow, by policy/limit
+
+	maxRefusals int64
 
 	draining context.Context // ends with Drain
 	drain    context.CancelFunc
@@ -48,7 +56,10 @@ func NewMiddleware(config MiddlewareConfig) (*Middleware, error) {
 	if config.Limiter == nil {
 		return nil, errors.New("worker: MiddlewareConfig.Limiter is required")
 	}
-	m := &Middleware{limiter: config.Limiter, attributes: config.Attributes, log: config.Logger}
+	m := &Middleware{limiter: config.Limiter, attributes: config.Attributes, log: config.Logger, maxRefusals: config.MaxRefusals}
+	if m.maxRefusals <= 0 {
+		m.maxRefusals = defaultMaxRefusals
+	}
 	if m.attributes == nil {
 		m.attributes = (*asynq.Task).Headers
 	}
@@ -203,33 +214,6 @@ func (a *attempt) park(ctx context.Context, r *throttle.Reservation, denied *thr
 	denied.RetryAfter = max(0, away-a.policy.Wait())
 	return denied
 }
-
-// rateLimited freezes the policy and returns nil, for the task to ask again. A
-// task without a policy is only deferred itself.
-func (a *attempt) rateLimited(ctx context.Context, limited *throttle.RateLimitedError) error {
-	deferred := &throttle.ThrottledError{
-		HeldBy:     throttle.HeldByFreeze,
-		RetryAfter: limited.RetryAfter,
-		Until:      time.Now().Add(limited.RetryAfter),
-	}
-	if a.policy == nil {
-		return deferred
-	}
-	deferred.Policy = a.policy.Name
-	a.metrics.rateLimited(a.policy.Name)
-	a.log.Warn("upstream refused a call, policy frozen", zap.String("policy", a.policy.Name),
-		zap.String("status", limited.Status), zap.Duration("retry_after", limited.RetryAfter))
-	// The others should know even when this task's time has run out.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
-	defer cancel()
-	if err := a.limiter.Freeze(ctx, a.policy.Name, limited.RetryAfter); err != nil {
-		deferred.Cause = err
-		return deferred
-	}
-	return nil
-}
-
-const freezeTimeout = 3 * time.Second
 
 // unasked defers a task for which Redis could not be asked: it must not start,
 // and must not pay for it.

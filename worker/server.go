@@ -32,10 +32,11 @@ type ServerConfig struct {
 	ShutdownTimeout time.Duration
 	// ErrorHandler hears of tasks that failed, never of deferred ones. May be nil.
 	ErrorHandler asynq.ErrorHandler
-	// Attributes, Logger and Registerer are those of [MiddlewareConfig].
-	Attributes func(*asynq.Task) map[string]string
-	Logger     *zap.Logger
-	Registerer prometheus.Registerer
+	// Attributes, Logger, Registerer and MaxRefusals are those of [MiddlewareConfig].
+	Attributes  func(*asynq.Task) map[string]string
+	Logger      *zap.Logger
+	Registerer  prometheus.Registerer
+	MaxRefusals int64
 }
 
 // Defaults of a Server.
@@ -89,10 +90,11 @@ func (s *Server) build() error {
 		return err
 	}
 	s.middleware, err = NewMiddleware(MiddlewareConfig{
-		Limiter:    limiter,
-		Attributes: s.config.Attributes,
-		Logger:     s.config.Logger,
-		Registerer: s.config.Registerer,
+		Limiter:     limiter,
+		Attributes:  s.config.Attributes,
+		Logger:      s.config.Logger,
+		Registerer:  s.config.Registerer,
+		MaxRefusals: s.config.MaxRefusals,
 	})
 	if err != nil {
 		return err

@@ -76,25 +76,39 @@ func (u *Upstream) settle(call *Call) answer {
 		u.failures = u.failures[1:]
 		return answer{status: f.status, header: f.header, message: http.StatusText(f.status)}
 	}
+	if left := u.closed.Sub(call.Arrived); left > 0 {
+		header := http.Header{"Retry-After": {strconv.FormatInt(wholeSeconds(left), 10)}}
+		return answer{status: http.StatusTooManyRequests, header: header, message: "come back later"}
+	}
 	if u.cfg.Quota == nil {
 		u.accepted++
 		return answer{status: http.StatusOK, message: "done"}
 	}
-	m, ok := u.meters[call.Key]
-	if !ok {
-		m = u.cfg.Quota.newMeter()
-		u.meters[call.Key] = m
+	v := u.meter(call.Key).take(call.Arrived)
+	header := http.Header{}
+	if !u.cfg.Silent {
+		header = v.header()
 	}
-	v := m.take(call.Arrived)
-	header := v.header()
 	if !v.passed {
 		u.over++
 		call.Over = true
-		header.Set("Retry-After", strconv.FormatInt(wholeSeconds(v.retryAfter), 10))
+		if !u.cfg.Silent {
+			header.Set("Retry-After", strconv.FormatInt(wholeSeconds(v.retryAfter), 10))
+		}
 		return answer{status: http.StatusTooManyRequests, header: header, message: "API rate limit exceeded"}
 	}
 	u.accepted++
 	return answer{status: http.StatusOK, header: header, message: "done"}
+}
+
+// meter returns what counts a key's calls. It needs the lock.
+func (u *Upstream) meter(key string) meter {
+	m, ok := u.meters[key]
+	if !ok {
+		m = u.cfg.Quota.newMeter()
+		u.meters[key] = m
+	}
+	return m
 }
 
 // header tells how the quota stands in GitHub's way.

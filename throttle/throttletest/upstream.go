@@ -18,6 +18,9 @@ type UpstreamConfig struct {
 	// Key names the request header, or else the query parameter, whose values have
 	// a quota each. Empty means one quota for all.
 	Key string
+	// Silent makes the upstream tell nothing of its quota: no headers, and 429s that do
+	// not say until when.
+	Silent bool
 	// Latency is how long an answer takes, in real time. The call counts from its
 	// arrival.
 	Latency time.Duration
@@ -53,7 +56,8 @@ type Upstream struct {
 	mu       sync.Mutex
 	meters   map[string]meter
 	failures []failure
-	calls    []Call // in order of arrival
+	closed   time.Time // until when every call is refused
+	calls    []Call    // in order of arrival
 	count    int
 	over     int
 	accepted int
@@ -104,6 +108,29 @@ func (u *Upstream) FailNext(n, status int, header http.Header) {
 	for range n {
 		u.failures = append(u.failures, failure{status: status, header: header.Clone()})
 	}
+}
+
+// CloseFor refuses every call from now on for d, with 429 and a Retry-After that tells
+// how long that still is, whatever the quota. Such a call is recorded as one that
+// FailNext answered.
+func (u *Upstream) CloseFor(d time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = u.cfg.Now().Add(d)
+}
+
+// Spend takes n calls from a key's quota, as another program does that the limiter
+// under test knows nothing of, and returns how many it got. They are not recorded.
+func (u *Upstream) Spend(key string, n int) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	got := 0
+	for range n {
+		if u.cfg.Quota == nil || u.meter(key).take(u.cfg.Now()).passed {
+			got++
+		}
+	}
+	return got
 }
 
 // Calls returns what was recorded, in order of arrival.

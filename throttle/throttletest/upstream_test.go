@@ -232,3 +232,29 @@ func TestNewUpstreamNamesEveryProblem(t *testing.T) {
 	require.ErrorContains(t, err, "keep is -2")
 	require.ErrorContains(t, err, "quota limit is 0")
 }
+
+// Somebody else's calls count, and are told of, but are not recorded; a closed
+// upstream refuses all; a silent one tells nothing.
+func TestSpendCloseAndSilence(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	cfg := UpstreamConfig{Quota: &Quota{Limit: 5, Window: time.Minute}, Now: func() time.Time { return now }}
+	u := newUpstream(t, cfg)
+	assert.Equal(t, 3, u.Spend("", 3))
+	assert.Equal(t, "1", call(t.Context(), u, "/").Header().Get("X-Ratelimit-Remaining"))
+	u.CloseFor(1500 * time.Millisecond)
+	refused := call(t.Context(), u, "/")
+	assert.Equal(t, http.StatusTooManyRequests, refused.Code)
+	assert.Equal(t, "2", refused.Header().Get("Retry-After"))
+	now = now.Add(1500 * time.Millisecond)
+	assert.Equal(t, http.StatusOK, call(t.Context(), u, "/").Code)
+	assert.Equal(t, 0, u.Spend("", 3))
+	assert.Equal(t, 3, u.Count())
+
+	cfg.Silent = true
+	u = newUpstream(t, cfg)
+	u.Spend("", 5)
+	refused = call(t.Context(), u, "/")
+	assert.Equal(t, http.StatusTooManyRequests, refused.Code)
+	assert.Empty(t, refused.Header().Get("Retry-After")+refused.Header().Get("X-Ratelimit-Limit"))
+}

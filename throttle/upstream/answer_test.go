@@ -61,6 +61,12 @@ func TestRead(t *testing.T) {
 			x-ratelimit-resource: core`,
 			quotas:  []reading{{Quota: "core", Limit: 60, Reset: time.Minute, Window: time.Hour}},
 			refusal: &refusal{Reason: upstream.QuotaUsed, RetryAfter: time.Minute, Quota: "core"}},
+		"github, another resource": {api: throttle.APIGitHub, header: `
+			x-ratelimit-limit: 30
+			x-ratelimit-remaining: 29
+			x-ratelimit-reset: 1767614460
+			x-ratelimit-resource: search`,
+			quotas: []reading{{Quota: "search", Limit: 30, Remaining: 29, Reset: time.Minute, Part: true}}},
 		"github, secondary limit": {api: throttle.APIGitHub, status: 403, header: `
 			x-ratelimit-limit: 5000
 			x-ratelimit-remaining: 4000
@@ -191,7 +197,7 @@ func TestRead(t *testing.T) {
 			zendesk-ratelimit-tickets-index: total=100; remaining=0; resets=38`,
 			quotas: []reading{
 				{Quota: "account", Limit: 700, Remaining: 500, Reset: 41 * time.Second, Window: time.Minute},
-				{Quota: "tickets-index", Limit: 100, Reset: 38 * time.Second},
+				{Quota: "tickets-index", Limit: 100, Reset: 38 * time.Second, Part: true},
 			},
 			refusal: &refusal{Reason: upstream.QuotaUsed, RetryAfter: 38 * time.Second, Quota: "tickets-index"}},
 

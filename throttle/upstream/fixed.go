@@ -25,6 +25,10 @@ func readGitHub(r *reader) {
 	reading, ok := r.triple("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", atEpoch)
 	reading.Quota, _ = r.text("X-RateLimit-Resource")
 	reading.Window = githubWindow
+	// A resource of its own, such as search, has another window, too.
+	if reading.Part = reading.Quota != "" && reading.Quota != "core"; reading.Part {
+		reading.Window = 0
+	}
 	if ok {
 		r.add(reading)
 	}

@@ -34,7 +34,7 @@ func readZendesk(r *reader) {
 // zendeskEndpoint reads a header such as "total=100; remaining=99; resets=41".
 func (r *reader) zendeskEndpoint(name, quota string) {
 	text, _ := r.text(name)
-	reading := throttle.Reading{Quota: quota, Remaining: -1}
+	reading := throttle.Reading{Quota: quota, Remaining: -1, Part: true}
 	for _, part := range strings.Split(text, ";") {
 		key, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		number, ok := parseTokens(value)

@@ -1,0 +1,23 @@
+package throttle
+
+import (
+	"context"
+	"time"
+)
+
+// refusedMemory is how long after its last refusal a task's are forgotten. Tasks come
+// back from a refusal within a policy's longest freeze, which mostly is an hour.
+const refusedMemory = 24 * time.Hour
+
+// CountRefusal counts that the upstream refused a call of that task, and returns how
+// often it did, in all attempts and processes. A task is forgotten a day after its
+// last refusal.
+func (l *Limiter) CountRefusal(ctx context.Context, policy, taskID string) (int64, error) {
+	calls, ok := l.policies[policy]
+	if !ok {
+		return 0, unknownPolicy(policy)
+	}
+	key := keyPrefix(policy) + "/refused:" + keyName(taskID)
+	times, err := calls.scripts.Refused.Run(ctx, l.redis, []string{key}, refusedMemory.Microseconds()).Int64()
+	return times, wrapCall("count a refusal", policy, err)
+}

@@ -1,0 +1,145 @@
+package upstream
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// Call is one call to an upstream and the response to it.
+type Call struct {
+	// Sent is when the request left, Received when the response's headers came; zero
+	// means now.
+	Sent, Received time.Time
+	Status         int
+	Header         http.Header
+}
+
+// Report is what came of a response that was heeded.
+type Report struct {
+	Answer
+	// Policy and Limits are those of the call.
+	Policy string
+	// Heard is what the shared state learned.
+	Heard throttle.Heard
+	// Unmatched are the upstream's names of quotas that no limit of the policy is for.
+	Unmatched []string
+
+	// isClosed tells that a refusal closed something, or cut the rate.
+	isClosed bool
+}
+
+// Heed reads the response to a call that a reservation was made for, and corrects the
+// shared state by what it says, within one round trip to Redis: limits of the policy
+// by the quotas, and by a refusal exactly what it speaks of. See
+// [throttle.Reservation.Reconcile].
+//
+// In a policy without an Upstream it freezes the policy for a refusal that says for how
+// long, and heeds nothing else. An error says why Redis could not be
+// told; the Answer is there in any case. Every call is heeded once.
+func Heed(ctx context.Context, r *throttle.Reservation, call Call) (Report, error) {
+	policy := r.Limiter().Config().Policy(r.Policy)
+	if call.Received.IsZero() {
+		call.Received = time.Now()
+	}
+	report := Report{Policy: r.Policy}
+	if policy.Upstream == nil {
+		report.Answer = Read(throttle.APIAuto, call.Status, call.Header, call.Received)
+		if report.Refusal == nil || report.Refusal.RetryAfter == 0 {
+			return report, nil
+		}
+		report.isClosed = true
+		return report, r.Limiter().Freeze(ctx, r.Policy, min(report.Refusal.RetryAfter, throttle.DefaultMaxFreeze))
+	}
+	report.Answer = Read(policy.Upstream.API, call.Status, call.Header, call.Received)
+	err := report.tell(ctx, r, policy, call)
+	observe(ctx, report)
+	return report, err
+}
+
+// tell tells the shared state what was read.
+func (r *Report) tell(ctx context.Context, reservation *throttle.Reservation, policy *throttle.Policy, call Call) error {
+	seen := throttle.Observation{
+		Sent: call.Sent, Received: call.Received, Date: r.Date,
+		Quotas: map[string]throttle.Reading{}, Close: map[string]time.Duration{},
+	}
+	for _, quota := range r.Quotas {
+		limit, ok := limitFor(policy, quota)
+		if !ok {
+			r.Unmatched = append(r.Unmatched, quota.Quota)
+			continue
+		}
+		if other, twice := seen.Quotas[limit]; !twice || quota.Remaining < other.Remaining {
+			seen.Quotas[limit] = quota
+		}
+	}
+	seen.Unseen = len(seen.Quotas) == 0 && r.Refusal == nil
+	if r.Refusal != nil {
+		r.close(policy, &seen)
+	}
+	var err error
+	r.Heard, err = reservation.Reconcile(ctx, seen)
+	return err
+}
+
+// close closes what a refusal speaks of.
+func (r *Report) close(policy *throttle.Policy, seen *throttle.Observation) {
+	refusal := *r.Refusal
+	wait := min(refusal.RetryAfter, policy.Upstream.LongestFreeze())
+	limit, known := limitFor(policy, throttle.Reading{Quota: refusal.Quota, Part: r.isPart(refusal.Quota)})
+	switch refusal.Reason {
+	case Unavailable:
+		seen.Freeze = wait
+	case QuotaUsed, Abuse:
+		switch {
+		case known && wait > 0:
+			seen.Close[limit] = wait
+		case known:
+			seen.Refused = true
+		case !hasRate(policy):
+			seen.Freeze = wait
+		}
+	case TooManyAtOnce, Locked:
+		// No rate is at fault, so none is closed: the task alone comes back.
+	}
+	r.isClosed = seen.Freeze > 0 || seen.Refused || len(seen.Close) > 0
+}
+
+// isPart reports whether a name is that of a quota for some calls only.
+func (r *Report) isPart(quota string) bool {
+	for _, reading := range r.Quotas {
+		if reading.Quota == quota && reading.Part {
+			return true
+		}
+	}
+	return false
+}
+
+// RateLimited returns the error that defers the task of a call that was refused, or
+// nil if it was not. A handler just returns it: nothing is charged, and others know
+// already.
+func (r *Report) RateLimited(status string) error {
+	if r.Refusal == nil {
+		return nil
+	}
+	return &throttle.RateLimitedError{
+		Status: status, RetryAfter: r.Refusal.RetryAfter, Heeded: true, Alone: !r.isClosed,
+	}
+}
+
+type observerKey struct{}
+
+// WithObserver returns a context in which every response that is heeded is reported
+// to that function, besides those that the context has already. The worker's
+// middleware counts and logs by it.
+func WithObserver(ctx context.Context, observer func(Report)) context.Context {
+	return context.WithValue(ctx, observerKey{}, observer)
+}
+
+func observe(ctx context.Context, report Report) {
+	if observer, ok := ctx.Value(observerKey{}).(func(Report)); ok {
+		observer(report)
+	}
+}

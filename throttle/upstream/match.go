@@ -1,0 +1,65 @@
+package upstream
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// limitFor returns the name of the limit that a quota of the upstream corrects: the
+// one that the policy's Quotas say, or that has the quota's name; else, unless the
+// quota is only for some of the calls, the only one there is, the one with its
+// window, or the one with the longest period.
+func limitFor(policy *throttle.Policy, quota throttle.Reading) (string, bool) {
+	if limit, ok := policy.Upstream.Quotas[quota.Quota]; ok {
+		return limit, true
+	}
+	limits := slices.DeleteFunc(slices.Clone(policy.Limits), func(l throttle.Limit) bool {
+		return l.Algorithm == throttle.Concurrency
+	})
+	for i := range limits {
+		if limits[i].Name == quota.Quota {
+			return limits[i].Name, true
+		}
+	}
+	if quota.Part {
+		return "", false
+	}
+	limits = withCost(limits, quota.Quota)
+	if len(limits) == 0 {
+		return "", false
+	}
+	best := 0
+	for i := range limits {
+		if quota.Window > 0 && limits[i].Rate.Period == quota.Window {
+			return limits[i].Name, true
+		}
+		if limits[i].Rate.Period > limits[best].Rate.Period {
+			best = i
+		}
+	}
+	return limits[best].Name, true
+}
+
+// withCost keeps tokens and requests apart: a quota of tokens or points is for limits
+// that count a cost, and one of requests for those that do not.
+func withCost(limits []throttle.Limit, quota string) []throttle.Limit {
+	isTokens, isRequests := strings.Contains(quota, "tokens") || quota == "points", quota == "requests"
+	if !isTokens && !isRequests {
+		return limits
+	}
+	fits := slices.DeleteFunc(slices.Clone(limits), func(l throttle.Limit) bool {
+		return (l.Cost != "") != isTokens
+	})
+	if len(fits) == 0 && isRequests && len(limits) == 1 {
+		return limits
+	}
+	return fits
+}
+
+func hasRate(policy *throttle.Policy) bool {
+	return slices.ContainsFunc(policy.Limits, func(l throttle.Limit) bool {
+		return l.Algorithm != throttle.Concurrency
+	})
+}

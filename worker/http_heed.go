@@ -1,0 +1,33 @@
+package worker
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/upstream"
+)
+
+// heed has the shared state corrected by what a response says, if the task's policy
+// has an upstream, and returns the error of a call that was refused, or nil.
+func (h *httpHandler) heed(ctx context.Context, resp *http.Response, sent time.Time) error {
+	reservation, ok := throttle.FromContext(ctx)
+	if !ok || reservation.Limiter().Config().Policy(reservation.Policy).Upstream == nil {
+		status := resp.StatusCode
+		if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "" {
+			return &throttle.RateLimitedError{Status: resp.Status, RetryAfter: h.retryAfter(resp.Header, time.Now())}
+		}
+		return nil
+	}
+	report, err := upstream.Heed(ctx, reservation, upstream.Call{
+		Sent: sent, Received: time.Now(), Status: resp.StatusCode, Header: resp.Header,
+	})
+	if report.Refusal == nil {
+		return nil // what Redis did not hear, the next response says again
+	}
+	if err != nil {
+		return &throttle.RateLimitedError{Status: resp.Status, RetryAfter: h.retryAfter(resp.Header, time.Now())}
+	}
+	return report.RateLimited(resp.Status)
+}

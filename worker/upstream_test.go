@@ -1,0 +1,181 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/worker"
+)
+
+// httpRig is a rig whose tasks are calls to an upstream, under a policy that heeds it.
+func httpRig(t *testing.T, server *throttletest.Server, policy throttle.Policy, answer http.HandlerFunc) (*rig, string) {
+	t.Helper()
+	r := newRig(t, server, policy)
+	r.config.Policies.Routes = []throttle.Route{{Task: httprequest.TaskType, Policy: "api"}}
+	return r, serve(t, answer).URL
+}
+
+func (r *rig) call(url string, attributes map[string]string, options ...asynq.Option) {
+	r.t.Helper()
+	payload, err := httprequest.Payload{URL: url}.Encode()
+	require.NoError(r.t, err)
+	_, err = r.client.Enqueue(asynq.NewTaskWithHeaders(httprequest.TaskType, payload, attributes), options...)
+	require.NoError(r.t, err)
+}
+
+// A refusal for one key closes that key, for its tasks on their last attempt, too, and
+// leaves others alone; nothing is charged.
+func TestRefusalClosesOneKey(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		limits := perSecond(1000, 100)
+		limits[0].Per = "user"
+		var refused atomic.Bool
+		var ann, bob, refusedAt atomic.Int64
+		r, url := httpRig(t, server, throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}}, func(w http.ResponseWriter, req *http.Request) {
+			switch {
+			case req.URL.Path == "/bob":
+				bob.Add(1)
+			case refused.CompareAndSwap(false, true):
+				refusedAt.Store(time.Now().UnixMilli())
+				w.Header().Set("Retry-After", "2")
+				w.WriteHeader(http.StatusTooManyRequests)
+			default:
+				ann.Add(1)
+				assert.GreaterOrEqual(t, time.Now().UnixMilli()-refusedAt.Load(), int64(2000))
+			}
+		})
+		stop := r.serve(handler(t, worker.HTTPConfig{}).ProcessTask)
+		defer stop()
+		r.call(url+"/ann", map[string]string{"user": "ann"}, asynq.MaxRetry(0))
+		r.eventually("a refusal", refused.Load)
+		began := time.Now()
+		r.call(url+"/ann", map[string]string{"user": "ann"})
+		r.call(url+"/bob", map[string]string{"user": "bob"})
+		r.eventually("bob is served", func() bool { return bob.Load() == 1 })
+		assert.Less(t, time.Since(began), 1500*time.Millisecond, "at once")
+		r.eventually("ann is served", func() bool { return ann.Load() == 2 && r.queue().Size == 0 })
+		assert.Zero(t, r.queue().FailedTotal)
+		assert.Zero(t, r.queue().Archived)
+	})
+}
+
+// A task that the upstream refuses again and again fails in the end, by a count of its
+// own that deferrals do not forget.
+func TestRefusalsOfOneTaskAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(1000, 100)})
+	r.config.MaxRefusals = 3
+	var calls atomic.Int64
+	r.serve(func(context.Context, *asynq.Task) error {
+		calls.Add(1)
+		return &throttle.RateLimitedError{Status: "429", Heeded: true, Alone: true, RetryAfter: time.Millisecond}
+	})
+	r.enqueue(1, asynq.MaxRetry(1))
+	r.eventually("a failure", func() bool { return r.queue().FailedTotal == 1 })
+	assert.Equal(t, int64(4), calls.Load())
+	tasks, err := r.inspector.ListRetryTasks("default")
+	require.NoError(t, err)
+	require.Len(t, tasks, 1)
+	assert.Equal(t, 1, tasks[0].Retried)
+	assert.Contains(t, tasks[0].LastErr, "refused 4 times: rate-limited by the upstream: 429")
+}
+
+// A 403 of GitHub's is a refusal if nothing is left, and no reason to archive a task;
+// what the upstream allows is told in metrics, and logged once.
+func TestUpstreamIsReported(t *testing.T) {
+	t.Parallel()
+	reset := time.Now().Add(2 * time.Second).Truncate(time.Second)
+	quota, err := throttletest.NewUpstream(throttletest.UpstreamConfig{
+		Quota: &throttletest.Quota{Limit: 5, Window: 3 * time.Second, Start: reset},
+	})
+	require.NoError(t, err)
+	quota.Spend("", 2)
+	limits := []throttle.Limit{{
+		Name: "w", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 3 * time.Second},
+	}}
+	r, _ := httpRig(t, throttletest.Embedded(t), throttle.Policy{
+		Limits: limits, MaxWait: 5 * time.Second, Upstream: &throttle.Upstream{API: throttle.APIGitHub},
+	}, nil)
+	api := httptest.NewServer(forbidding{quota})
+	t.Cleanup(api.Close)
+	metrics := prometheus.NewRegistry()
+	core, logs := observer.New(zapcore.WarnLevel)
+	r.config.Registerer, r.config.Logger, r.config.Concurrency = metrics, zap.New(core), 5
+	r.serve(handler(t, worker.HTTPConfig{}).ProcessTask)
+	for range 10 {
+		r.call(api.URL, nil)
+	}
+	r.eventually("all served", func() bool { return quota.Accepted() == 10 && r.queue().Size == 0 })
+	assert.Zero(t, r.queue().FailedTotal+r.queue().Archived)
+	families, err := metrics.Gather()
+	require.NoError(t, err)
+	told := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			told[family.GetName()] += metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+		}
+	}
+	assert.EqualValues(t, 5, told["rampmeter_upstream_limit"])
+	assert.GreaterOrEqual(t, told["rampmeter_upstream_readings_total"], 10.0)
+	assert.Equal(t, 1, logs.FilterMessageSnippet("allows less").Len())
+}
+
+// forbidding answers 403 instead of 429, as GitHub does.
+type forbidding struct{ http.Handler }
+
+func (f forbidding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.Handler.ServeHTTP(forbiddingWriter{w}, r)
+}
+
+type forbiddingWriter struct{ http.ResponseWriter }
+
+func (w forbiddingWriter) WriteHeader(status int) {
+	if status == http.StatusTooManyRequests {
+		status = http.StatusForbidden
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// A call whose task died without a word counts as made, and no more than that: the
+// tasks after it go on.
+func TestFailedCallsEndTheirFlight(t *testing.T) {
+	t.Parallel()
+	limits := perSecond(1000, 100)
+	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}})
+	var runs atomic.Int64
+	r.serve(func(ctx context.Context, _ *asynq.Task) error {
+		runs.Add(1)
+		reservation, _ := throttle.FromContext(ctx)
+		if runs.Load() == 1 {
+			_, err := reservation.Reconcile(ctx, throttle.Observation{Quotas: map[string]throttle.Reading{
+				"rate": {Limit: 10, Remaining: 9, Reset: time.Minute, Window: time.Minute},
+			}})
+			return err
+		}
+		return errors.New("no answer")
+	})
+	r.enqueue(1)
+	r.eventually("one run", func() bool { return r.queue().Processed == 1 })
+	r.enqueue(20, asynq.MaxRetry(5))
+	r.eventually("what was left is used", func() bool { return runs.Load() == 10 })
+	d, err := r.limiter.Peek(t.Context(), throttle.Request{Policy: "api"})
+	require.NoError(t, err)
+	assert.Equal(t, "rate/upstream", d.HeldBy)
+}
