@@ -6,13 +6,13 @@ import (
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
-// notRateLimited is the error of a task that the upstream refused too often: no
+// refusedTooOftenError is the error of a task that the upstream refused too often: no
 // RateLimitedError any more, because it is a failure.
-type notRateLimited struct {
+type refusedTooOftenError struct {
 	limited *throttle.RateLimitedError
 	times   int64
 }
 
-func (e notRateLimited) Error() string {
+func (e refusedTooOftenError) Error() string {
 	return fmt.Sprintf("refused %d times: %v", e.times, e.limited)
 }

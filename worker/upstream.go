@@ -39,7 +39,7 @@ func (a *attempt) rateLimited(ctx context.Context, limited *throttle.RateLimited
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
 	defer cancel()
 	if times, err := a.limiter.CountRefusal(ctx, a.policy.Name, taskName(ctx)); err == nil && times > a.maxRefusals {
-		return notRateLimited{limited, times}
+		return refusedTooOftenError{limited, times}
 	}
 	if limited.Alone {
 		deferred.HeldBy = heldByUpstream
