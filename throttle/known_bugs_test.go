@@ -1,0 +1,271 @@
+package throttle_test
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// Well-known limiters have bugs that were measured. Each has a test here that our
+// limits of every kind must pass.
+
+// fivePerMinute is a limit of each kind.
+func fivePerMinute() map[string]throttle.Limit {
+	const count = 5
+	rate := throttle.Rate{Count: count, Period: time.Minute}
+	interval := bucket("l", count, time.Minute, count)
+	interval.Refill = throttle.RefillInterval
+	return map[string]throttle.Limit{
+		"token_bucket":       bucket("l", count, time.Minute, count),
+		"interval_bucket":    interval,
+		"fixed_window_clock": window("l", count, time.Minute, throttle.AnchorClock),
+		"fixed_window_first": window("l", count, time.Minute, throttle.AnchorFirst),
+		"sliding_log":        {Name: "l", Algorithm: throttle.SlidingLog, Rate: rate},
+		"sliding_window":     {Name: "l", Algorithm: throttle.SlidingWindow, Rate: rate},
+		"concurrency":        {Name: "l", Algorithm: throttle.Concurrency, Slots: count, Lease: time.Minute},
+	}
+}
+
+// eachKind runs a test for a limit of each kind, but for those named.
+func eachKind(t *testing.T, test func(t *testing.T, limit throttle.Limit), but ...string) {
+	t.Helper()
+	limits := fivePerMinute()
+	for _, kind := range but {
+		delete(limits, kind)
+	}
+	for kind, limit := range limits {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, limit)
+		})
+	}
+}
+
+// spend takes all that a fresh limit of fivePerMinute has.
+func spend(b *bench) {
+	b.t.Helper()
+	for range 5 {
+		require.Equal(b.t, throttle.Granted, b.reserve(0).Outcome)
+	}
+	require.Equal(b.t, throttle.Denied, b.reserve(0).Outcome)
+}
+
+// A TTL cut to whole units below the state's life lets a burst through too early.
+func TestBugTTLShorterThanTheState(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		b := newBench(t, limit)
+		b.at(1234567 * time.Nanosecond) // in the middle of a millisecond
+		spend(b)
+		r := b.reserve(0)
+		b.clock.Advance(r.RetryAfter() - time.Microsecond)
+		assert.Equal(t, throttle.Denied, b.reserve(0).Outcome)
+		b.clock.Advance(time.Microsecond)
+		assert.Equal(t, throttle.Granted, b.reserve(0).Outcome)
+	})
+}
+
+// Denials that consume lock out who asks again; peeks that consume, or write, count
+// calls nobody made.
+func TestBugDenialsAndPeeksConsume(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		b := newBench(t, limit)
+		peek := func() {
+			_, err := b.limiter.Peek(t.Context(), request(0))
+			require.NoError(t, err)
+		}
+		peek()
+		require.Empty(t, b.contents(), "a peek wrote")
+		spend(b)
+		before := b.contents()
+		for range 20 {
+			require.Equal(t, throttle.Denied, b.reserve(0).Outcome)
+			peek()
+		}
+		assert.Equal(t, before, b.contents())
+	})
+}
+
+// Keys that never expire fill the server.
+func TestBugKeysWithoutExpiry(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		limit.Per = "user"
+		b := newBench(t, limit)
+		for i := range 20 {
+			r := b.reserve(time.Minute, "user", strconv.Itoa(i))
+			require.Equal(t, throttle.Granted, r.Outcome)
+			if i%2 == 0 {
+				require.NoError(t, r.Cancel(t.Context()))
+			}
+		}
+		for key := range b.contents() {
+			assert.Positive(t, b.client.PTTL(t.Context(), key).Val(), key)
+		}
+		b.clock.Advance(time.Hour)
+		assert.Empty(t, b.contents())
+	})
+}
+
+// TIME's microseconds, put behind its seconds as text without padding, make time
+// jump: 9 µs after a second would come after 10 µs before the next.
+func TestBugUnpaddedMicroseconds(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		b := newBench(t, limit)
+		b.at(9 * time.Microsecond)
+		r := b.reserve(0)
+		assert.Equal(t, noon.Add(9*time.Microsecond), r.Now.UTC())
+		spent := 1
+		for spent < 5 {
+			require.Equal(t, throttle.Granted, b.reserve(0).Outcome)
+			spent++
+		}
+		b.at(999990 * time.Microsecond)
+		assert.Equal(t, throttle.Denied, b.reserve(0).Outcome)
+	})
+}
+
+// A clock that steps back, by a failover to a server that is behind, must neither
+// hand out what was handed out before nor lock anybody out for long.
+func TestBugClockStepsBack(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		b := newBench(t, limit)
+		b.at(10 * time.Minute)
+		spend(b)
+		b.at(10*time.Minute - 5*time.Second)
+		assert.Equal(t, throttle.Denied, b.reserve(0).Outcome, "handed out twice")
+		b.at(12*time.Minute + 5*time.Second)
+		assert.Equal(t, throttle.Granted, b.reserve(0).Outcome, "locked out")
+	}, "fixed_window_clock") // the window before has a count of its own
+
+	b := newBench(t, fivePerMinute()["fixed_window_clock"])
+	b.at(10*time.Minute + 30*time.Second)
+	spend(b)
+	b.at(10*time.Minute + 25*time.Second)
+	assert.Equal(t, throttle.Denied, b.reserve(0).Outcome)
+}
+
+// Time and tokens kept as floats make what remains wrong by one, for most rates.
+func TestBugRemainingWrongByOne(t *testing.T) {
+	t.Parallel()
+	for count := int64(1); count <= 120; count++ {
+		limit := bucket("l", count, time.Duration(count%7+1)*time.Second, count)
+		b := newBench(t, limit)
+		for left := count - 1; left >= 0; left-- {
+			r := b.reserve(0)
+			require.Equal(t, throttle.Granted, r.Outcome, "%s", limit.String())
+			require.Equal(t, left, r.Limits[0].Remaining, "%s", limit.String())
+		}
+		require.Equal(t, throttle.Denied, b.reserve(0).Outcome, "%s", limit.String())
+	}
+}
+
+// Costs that are no costs give tokens away, or take what is never there.
+func TestBugUncheckedCosts(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		limit.Cost = "points"
+		b := newBench(t, limit)
+		for _, cost := range []string{"0", "-1", "-9223372036854775808", "1.5", "1e3", "0x1", "", " 1", "9223372036854775808", "NaN"} {
+			_, err := b.limiter.Reserve(t.Context(), request(0, "points", cost))
+			attribute := (*throttle.AttributeError)(nil)
+			assert.ErrorAs(t, err, &attribute, "cost %q", cost)
+		}
+		for _, cost := range []string{"6", "9223372036854775807"} {
+			r := b.reserve(time.Hour, "points", cost)
+			assert.Equal(t, throttle.Never, r.Outcome, "cost %q", cost)
+		}
+		assert.Empty(t, b.contents())
+		assert.Equal(t, throttle.Granted, b.reserve(0, "points", "5").Outcome)
+	})
+}
+
+// A rate of 0 divides by it, or lets everything through.
+func TestBugRateOfNothing(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		limit.Rate.Count, limit.Slots = 0, 0
+		_, err := throttle.New(nil, &throttle.Config{Policies: []throttle.Policy{{Name: "api", Limits: []throttle.Limit{limit}}}})
+		assert.Error(t, err)
+	})
+}
+
+// A changed limit that keeps old debt as it stands locks everybody out for hours;
+// one that starts anew refills for free.
+func TestBugChangedLimit(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		limit.Rate.Period = 100 * time.Hour
+		b := newBench(t, limit)
+		spend(b)
+		faster := limit
+		faster.Rate.Period = time.Second
+		b.limiter = newLimiter(t, b.client, "api", faster)
+		r := b.reserve(0)
+		assert.Equal(t, throttle.Denied, r.Outcome, "a free refill")
+		b.clock.Advance(2 * time.Second)
+		assert.Equal(t, throttle.Granted, b.reserve(0).Outcome, "old debt: retry after %s", r.RetryAfter())
+	}, "concurrency") // has no rate; its slots are running tasks
+}
+
+// One retry time for everybody makes all of them come back at once.
+func TestBugOneRetryTimeForAll(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		b := newBench(t, limit)
+		spend(b)
+		slots := map[time.Time]int{}
+		for range 20 {
+			r := b.reserve(time.Hour)
+			require.Equal(t, throttle.Granted, r.Outcome)
+			slots[r.At]++
+		}
+		for at, tasks := range slots {
+			assert.LessOrEqual(t, tasks, 1, "at %s", at)
+		}
+	}, "sliding_log", "concurrency") // tokens of a log come back when they were taken; slots when tasks end
+}
+
+// Failing open on a server that hangs: the limit is gone when it is needed most.
+func TestBugFailsOpenOnAHang(t *testing.T) {
+	t.Parallel()
+	deaf, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer deaf.Close()
+	client := redis.NewClient(&redis.Options{
+		Addr: deaf.Addr().String(), ReadTimeout: 20 * time.Millisecond, DialTimeout: 20 * time.Millisecond, MaxRetries: -1,
+	})
+	defer client.Close()
+	limiter := newLimiter(t, client, "api", fivePerMinute()["token_bucket"])
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, err := limiter.Reserve(ctx, request(0))
+	require.Error(t, err)
+	assert.Nil(t, r)
+	assert.NoError(t, ctx.Err(), "it ended by the client's own time limits")
+}
+
+// The same task asking again is refused its own slot when all are taken.
+func TestBugReacquireRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, throttle.Limit{Name: "l", Algorithm: throttle.Concurrency, Slots: 1})
+	again := request(0)
+	again.TaskID = "42"
+	for range 2 {
+		r, err := b.limiter.Reserve(t.Context(), again)
+		require.NoError(t, err)
+		assert.Equal(t, throttle.Granted, r.Outcome)
+	}
+	assert.Equal(t, throttle.Denied, b.reserve(0).Outcome, "and holds one slot, not two")
+}
