@@ -1,7 +1,8 @@
 -- cancel: gives back what one reservation took, as far as that can be done
 -- without anybody else's slot becoming one too many.
 --
--- KEYS  as fragments/policy.lua says, for one request
+-- KEYS  as fragments/policy.lua says, for one request, then the line's (see
+--       fragments/line_tell.lua)
 -- ARGV  at_us (the slot), who, and for each
 --       limit: cost, receipt_1, receipt_2 (see reserve)
 -- Reply the number of limits that got their tokens back
@@ -21,4 +22,11 @@ for i, limit in ipairs(limits) do
   end
 end
 
-return save() or given_back
+local refused = save()
+if refused then
+  return refused
+end
+if given_back > 0 then
+  tell_line()
+end
+return given_back

@@ -26,12 +26,18 @@ type Limit struct {
 	// Option and Extra are what the algorithm says.
 	Option string
 	Extra  int64
+	// Value is which value of a row counts at this limit, from 1; 0 for none. See
+	// fragments/line.lua.
+	Value int
 }
 
 // Scripts are the operations. All are atomic, do bounded work, and are loaded into
 // a server on first use and again after a SCRIPT FLUSH.
 type Scripts struct {
-	Reserve, Peek, Cancel, Adjust, Park, Freeze, Renew, Release, Recent, Reconcile, Refused *redis.Script
+	Reserve, Peek, Cancel, Adjust, Freeze, Renew, Release, Recent, Reconcile, Refused *redis.Script
+	// Ask is Reserve for tasks that join the policy's waiting line when they are
+	// denied, Wake what calls them from there.
+	Ask, Wake *redis.Script
 }
 
 // New returns the operations for a policy with these limits. They are part of the
@@ -49,16 +55,19 @@ func WithClock(clock string, limits ...Limit) Scripts {
 	// Renewing and releasing is about leases alone.
 	onLeases := clock + policy(only(limits, "concurrency"))
 	onUpstream := clock + policy(only(limits, "upstream", "pace"), "_hear")
+	inLine := onPolicy + read("fragments/line.lua")
+	tell := read("fragments/line_tell.lua")
 	return Scripts{
-		Reserve:   redis.NewScript(onPolicy + read("reserve.lua")),
+		Reserve:   redis.NewScript(onPolicy + "local line\n" + read("reserve.lua")),
+		Ask:       redis.NewScript(inLine + read("fragments/line_join.lua") + read("reserve.lua")),
+		Wake:      redis.NewScript(inLine + read("wake.lua")),
 		Peek:      redis.NewScript(onPolicy + read("peek.lua")),
-		Cancel:    redis.NewScript(onPolicy + read("cancel.lua")),
+		Cancel:    redis.NewScript(onPolicy + tell + read("cancel.lua")),
 		Adjust:    redis.NewScript(onPolicy + read("adjust.lua")),
 		Renew:     redis.NewScript(onLeases + read("renew.lua")),
-		Release:   redis.NewScript(onLeases + read("release.lua")),
+		Release:   redis.NewScript(onLeases + tell + read("release.lua")),
 		Reconcile: redis.NewScript(onUpstream + read("reconcile.lua")),
 		Recent:    redis.NewScript(clock + read("fragments/sliding_log.lua") + read("recent.lua")),
-		Park:      redis.NewScript(clock + read("park.lua")),
 		Freeze:    redis.NewScript(clock + read("freeze.lua")),
 		Refused:   redis.NewScript(clock + read("refused.lua")),
 	}
@@ -83,8 +92,8 @@ func policy(limits []Limit, further ...string) string {
 				text.WriteString(read("fragments/" + l.Algorithm + suffix + ".lua"))
 			}
 		}
-		fmt.Fprintf(&rows, "  { algorithm = %s, count = %d, period_us = %d, capacity = %d, option = '%s', extra = %d },\n",
-			l.Algorithm, l.Count, l.PeriodUS, l.Capacity, l.Option, l.Extra)
+		fmt.Fprintf(&rows, "  { algorithm = %s, count = %d, period_us = %d, capacity = %d, option = '%s', extra = %d, value = %d },\n",
+			l.Algorithm, l.Count, l.PeriodUS, l.Capacity, l.Option, l.Extra, l.Value)
 	}
 	return text.String() + "local limits = {\n" + rows.String() + "}\n" + read("fragments/policy.lua")
 }

@@ -1,7 +1,8 @@
 -- release: ends the leases of a task that has ended. Unlike cancel it leaves alone
 -- what the task took from limits of other kinds: it did start.
 --
--- KEYS  as fragments/policy.lua says; the policy has its concurrency limits only
+-- KEYS  as fragments/policy.lua says; the policy has its concurrency limits only.
+--       Last the line's (see fragments/line_tell.lua)
 -- ARGV  for each request:
 --         who         the task
 --         born_us (receipt_1 of reserve)        for each limit
@@ -12,7 +13,7 @@
 
 local ended = 0
 
-for request = 1, (#KEYS - 1) / #limits do
+for request = 1, (#KEYS - 2) / #limits do
   local own = states_of(request)
   local who = next_text()
   for i, limit in ipairs(limits) do
@@ -25,4 +26,11 @@ for request = 1, (#KEYS - 1) / #limits do
   end
 end
 
-return save() or ended
+local refused = save()
+if refused then
+  return refused
+end
+if ended > 0 then
+  tell_line()
+end
+return ended

@@ -1,15 +1,23 @@
 -- reserve: takes the cost of each request from all limits of a policy, or from
 -- none, for the first instant at which all of them pass.
 --
--- KEYS  as fragments/policy.lua says, each state key once
--- ARGV  for each run of equal requests:
+-- With fragments/line_join.lua, requests heed the waiting line, and those that are
+-- denied join it. Without it there is none.
+--
+-- KEYS  as fragments/policy.lua says, each state key once; with a line, its key comes
+--       behind the freeze key
+-- ARGV  with a line, what fragments/line_join.lua says; then for each run of equal requests:
 --         times       how many there are
 --         wait_us     how far ahead a slot may lie
 --         who         the task, for limits that remember it
+--         row, weight (with a line only) where they stand in line, and their lane's
+--                     weight
 --         place, cost for each limit: where in KEYS its state key is, and tokens
 -- Reply now_us, then for each request:
---         at_us       the slot, or the first instant at which it would pass
---         granted     1 or 0
+--         at_us       the slot, or the first instant at which it would pass; when it
+--                     is expected to start, for who is in line
+--         granted     1 or 0; 2 for who is in line now, with its position and its
+--                     place in the first two receipts
 --         held_by     the limit that set at_us (1..n), 0 for none, -1 for a freeze
 --         use_by_us   a start must come before it; 0 for no such instant
 --         receipt_1, receipt_2                  for each limit, for cancel
@@ -54,6 +62,9 @@ end
 
 while argument < #ARGV do
   local times, wait_us, who = next_number(), next_number(), next_text()
+  if line then
+    line.next_row()
+  end
   for i = 1, #limits do
     own[i], costs[i] = state_at(next_number(), i), next_number()
   end
@@ -62,18 +73,34 @@ while argument < #ARGV do
     if held_by == 0 and opens > now then
       held_by = -1
     end
-    local slot = at == now and at or slot_ahead(at, wait_us, who)
+    local task, slot = line and line.next_task(), nil
+    if task and line.is_behind(task) then
+      slot = line.idle_slot(own, costs, at, who)
+    else
+      slot = at == now and at or slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
+    end
     local receipts = size + 4
     reply[size + 1], reply[size + 2], reply[size + 3] = slot or at, slot and 1 or 0, held_by
     if slot then
       reply[size + 4] = take_all(slot, receipts, who)
+      if task then
+        line.start(task, costs)
+      end
     else
       for i = size + 4, receipts + 2 * #limits do
         reply[i] = 0
+      end
+      if task then
+        reply[size + 2] = 2
+        reply[size + 1], reply[receipts + 1], reply[receipts + 2] = line.join(task, costs, at)
       end
     end
     size = report(reply, receipts + 2 * #limits, own)
   end
 end
 
-return save() or reply
+local refused = save()
+if not refused and line then
+  line.finish()
+end
+return refused or reply

@@ -22,6 +22,7 @@ type policyCalls struct {
 	remembers bool
 	// paced is set when a limit counts over every interval, not by window or lease.
 	paced  bool
+	line   *lineOf
 	flight flight
 	leases *leases // nil without a concurrency limit
 	about  []int   // places of the limits that keep what the upstream says
@@ -37,6 +38,7 @@ func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 	c.scripts = lua.New(policy.script()...)
 	c.flight.most = max(1, mostKeys/len(policy.Limits))
 	c.flight.land = c.reserveAll
+	c.line = newLineOf(policy)
 	c.leases = newLeases(c)
 	c.about = policy.aboutUpstream()
 	return c
@@ -59,10 +61,15 @@ func (c *policyCalls) keys(claims ...*claim) []string {
 	return keys
 }
 
-// requests makes the keys and arguments of reserve. Requests mostly share keys,
-// and are mostly equal to their neighbours: both are sent once.
-func (c *policyCalls) requests(claims []*claim) (keys []string, args []any) {
+// requests makes the keys and arguments of reserve, or of ask for tasks that stand
+// in line. Requests mostly share keys, and are mostly equal to their neighbours: both
+// are sent once.
+func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, args []any) {
 	keys = c.keys()
+	if inLine {
+		keys = append(keys, lineKey(c.policy.Name))
+		args = c.line.standing(claims)
+	}
 	places := make(map[string]int, len(c.policy.Limits))
 	for len(claims) > 0 {
 		first := claims[0]
@@ -72,6 +79,9 @@ func (c *policyCalls) requests(claims []*claim) (keys []string, args []any) {
 		}
 		claims = claims[times:]
 		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first))
+		if inLine {
+			args = append(args, c.line.row(first.request.Attributes), 1)
+		}
 		for i := range c.policy.Limits {
 			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])
 			place, there := places[key]
@@ -88,7 +98,7 @@ func (c *policyCalls) requests(claims []*claim) (keys []string, args []any) {
 
 // equal reports whether two claims ask for the same.
 func (c *policyCalls) equal(a, b *claim) bool {
-	return a.request.MaxWait == b.request.MaxWait && c.who(a) == c.who(b) &&
+	return a.request.MaxWait == b.request.MaxWait && c.who(a) == c.who(b) && c.line.sameRow(a, b) &&
 		slices.Equal(a.keys, b.keys) && slices.Equal(a.costs, b.costs)
 }
 
@@ -119,14 +129,20 @@ func (c *policyCalls) reserve(ctx context.Context, l *Limiter, claim *claim) (*R
 // reserveAll decides on all passengers in one script call, in their order.
 func (c *policyCalls) reserveAll(passengers []*passenger) {
 	claims := make([]*claim, len(passengers))
+	inLine := false
 	for i, p := range passengers {
 		claims[i] = p.claim
+		inLine = inLine || p.claim.parks()
 	}
-	keys, args := c.requests(claims)
+	script := c.scripts.Reserve
+	if inLine {
+		script = c.scripts.Ask
+	}
+	keys, args := c.requests(claims, inLine)
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	sent := time.Now()
-	reply, err := c.scripts.Reserve.Run(ctx, c.redis, keys, args...).Int64Slice()
+	reply, err := script.Run(ctx, c.redis, keys, args...).Int64Slice()
 	received := time.Now()
 	each := 4 + 4*len(c.policy.Limits)
 	if err == nil && len(reply) != 1+each*len(passengers) {
@@ -160,8 +176,16 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 		paced:    c.paced,
 		receipts: reply[4 : 4+2*n],
 	}
-	if reply[1] == 1 {
+	switch reply[1] {
+	case 1:
 		r.Outcome = Granted
+	case 2:
+		r.Place = &Place{
+			Lane:     c.line.lane(p.claim.request.Attributes),
+			Position: reply[4],
+			Since:    time.UnixMicro(reply[5]),
+			Expected: r.At,
+		}
 	}
 	if reply[3] > 0 {
 		r.useBy = time.UnixMicro(reply[3])
@@ -196,6 +220,7 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 
 func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
 	keys, args := c.keys(r.claim), []any{r.At.UnixMicro(), keyName(r.claim.request.TaskID)}
+	keys = append(keys, lineKey(c.policy.Name))
 	for i, cost := range r.claim.costs {
 		args = append(args, cost, r.receipts[2*i], r.receipts[2*i+1])
 	}
@@ -209,27 +234,6 @@ func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64) 
 		args = append(args, more[i], r.receipts[2*i], r.receipts[2*i+1])
 	}
 	return wrapCall("adjust", c.policy.Name, c.scripts.Adjust.Run(ctx, c.redis, keys, args...).Err())
-}
-
-func (c *policyCalls) park(ctx context.Context, r *Reservation) (time.Duration, error) {
-	// The freeze has no pace of its own; its tasks return at the first limit's.
-	held := 0
-	for i := range c.policy.Limits {
-		if c.policy.Limits[i].Name == r.HeldBy {
-			held = i
-		}
-	}
-	limit := &c.policy.Limits[held]
-	key := parkKey(c.policy.Name, limit.Name, r.claim.keys[held])
-	reply, err := c.scripts.Park.Run(ctx, c.redis, []string{key},
-		r.At.UnixMicro(), limit.step(r.claim.costs[held]).Microseconds()).Int64Slice()
-	if err == nil && len(reply) != 2 {
-		err = errors.New("an unexpected reply")
-	}
-	if err != nil {
-		return 0, wrapCall("park", c.policy.Name, err)
-	}
-	return max(0, time.Duration(reply[1]-reply[0])*time.Microsecond), nil
 }
 
 // heldBy names the limit that a reply holds responsible.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // claim is a request made concrete: for each limit of its policy, whose count it
@@ -77,6 +76,9 @@ func unfit(policy *Policy, limit *Limit, attribute, problem string) error {
 	return &AttributeError{Policy: policy.Name, Limit: limit.Name, Attribute: attribute, Problem: problem}
 }
 
+// parks reports whether the claim's task joins the waiting line when denied.
+func (c *claim) parks() bool { return c.request.Park && c.request.TaskID != "" }
+
 // impossible returns the decision on a claim that can never pass.
 func (c *claim) impossible() (Decision, bool) {
 	if c.never == nil {
@@ -109,11 +111,6 @@ func stateKey(policy, limit, key string) string {
 	return name
 }
 
-// parkKey is where the next instant for the tasks parked at a limit is kept.
-func parkKey(policy, limit, key string) string {
-	return keyPrefix(policy) + "/park/" + limit + ":" + keyName(key)
-}
-
 // keyName keeps long attribute values out of Redis's key names.
 func keyName(key string) string {
 	const longest = 128
@@ -122,15 +119,4 @@ func keyName(key string) string {
 	}
 	sum := sha256.Sum256([]byte(key))
 	return "sha256/" + hex.EncodeToString(sum[:])
-}
-
-// step is how long a limit takes to make up for a cost, rounded up to the
-// microsecond.
-func (l *Limit) step(cost int64) time.Duration {
-	if l.Algorithm == Concurrency {
-		return 0 // slots come back when tasks end, not with time
-	}
-	period, count := l.Rate.Period.Microseconds(), l.Rate.Count
-	us := cost*(period/count) + (cost*(period%count)+count-1)/count
-	return time.Duration(us) * time.Microsecond
 }

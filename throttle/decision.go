@@ -16,6 +16,9 @@ type Request struct {
 	// MaxWait is how far in the future the slot may lie for it to be reserved.
 	// Zero asks for now or not at all.
 	MaxWait time.Duration
+	// Park makes a denied request join the waiting line of its policy under its
+	// TaskID, which must not be empty, and makes any request heed that line.
+	Park bool
 }
 
 // Outcome is what came of a request.
@@ -52,11 +55,14 @@ type Decision struct {
 	// Now is Redis's time at the decision.
 	Now time.Time
 	// At is the slot of a granted request; of a denied one, the first instant at
-	// which all limits would pass.
+	// which all limits would pass, or Place.Expected.
 	At time.Time
 	// HeldBy is the name of the limit that set At, "freeze" when the policy is
 	// frozen until then, and empty when At is Now.
 	HeldBy string
+	// Place is where the task of a denied request with Park stands in line, and nil
+	// for others.
+	Place *Place
 	// Limits has the state of every limit of the policy, in the policy's order,
 	// after this decision. Empty for Never. What the upstream itself has told comes
 	// after them, as "hourly/upstream" for a limit named hourly, once it has.

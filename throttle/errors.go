@@ -50,6 +50,8 @@ type ThrottledError struct {
 	RetryAfter time.Duration
 	// Until is when RetryAfter ends; for messages only.
 	Until time.Time
+	// Place is where the task stands in the waiting line; nil if it does not.
+	Place *Place
 	// Cause is set when it was no limit that held the task back, but that none
 	// could be asked.
 	Cause error
@@ -61,9 +63,23 @@ func (e *ThrottledError) Error() string {
 	if e.Cause != nil {
 		return fmt.Sprintf("throttled: policy %q could not be asked (%v); deferred, no retry spent", e.Policy, e.Cause)
 	}
-	return fmt.Sprintf("throttled: policy %q is held by %q; deferred until %s, no retry spent",
-		e.Policy, e.HeldBy, e.Until.UTC().Format("2006-01-02T15:04:05.000Z"))
+	line := ""
+	if e.Place != nil {
+		line = fmt.Sprintf(" as number %d in line%s since %s", e.Place.Position, e.Place.inLane(), timestamp(e.Place.Since))
+	}
+	return fmt.Sprintf("throttled: policy %q is held by %q; deferred until %s%s, no retry spent",
+		e.Policy, e.HeldBy, timestamp(e.Until), line)
 }
+
+// inLane says which lane it is, if there are several.
+func (p *Place) inLane() string {
+	if p.Lane == "" {
+		return ""
+	}
+	return fmt.Sprintf(" of lane %q", shorten(p.Lane))
+}
+
+func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 // Unwrap returns Cause.
 func (e *ThrottledError) Unwrap() error { return e.Cause }

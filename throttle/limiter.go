@@ -38,6 +38,9 @@ func New(client redis.UniversalClient, config *Config) (*Limiter, error) {
 // Config returns the Config the Limiter was made with.
 func (l *Limiter) Config() *Config { return l.config }
 
+// Redis returns the client that the Limiter was made with.
+func (l *Limiter) Redis() redis.UniversalClient { return l.redis }
+
 // Reserve asks for the start of one task, at once or within its MaxWait. A
 // granted reservation has taken its cost from every limit of the policy; use
 // [Reservation.Wait] before starting, and [Reservation.Cancel] instead of it.
@@ -67,13 +70,6 @@ func (l *Limiter) Peek(ctx context.Context, request Request) (Decision, error) {
 		return decision, nil
 	}
 	return l.policies[request.Policy].peek(ctx, claim)
-}
-
-// Park gives a denied task an instant of its own to ask again at, so that the
-// tasks a limit holds back do not all return at once. It returns how long to
-// stay away. It reserves nothing.
-func (l *Limiter) Park(ctx context.Context, r *Reservation) (time.Duration, error) {
-	return l.policies[r.Policy].park(ctx, r)
 }
 
 func (l *Limiter) claim(request Request) (*claim, error) {

@@ -116,21 +116,6 @@ func TestFreezeClosesThePolicyForAll(t *testing.T) {
 	assert.ErrorIs(t, b.limiter.Freeze(t.Context(), "other", time.Second), throttle.ErrUnknownPolicy)
 }
 
-// Parked tasks get instants of their own, one step apart, not a common one.
-func TestParkGivesEachItsOwnTime(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, bucket("b", 2, time.Second, 1))
-	b.reserve(0)
-	for i := range 5 {
-		r := b.reserve(0)
-		require.Equal(t, throttle.Denied, r.Outcome)
-		away, err := b.limiter.Park(t.Context(), r)
-		require.NoError(t, err)
-		want := 500*time.Millisecond + time.Duration(i)*500*time.Millisecond
-		assert.InDelta(t, want, away, float64(10*time.Microsecond), "task %d", i)
-	}
-}
-
 // Law 1 for those who can not wait, and batching: however many ask at once, as
 // many as fit are granted; the others get the same answer one by one would get.
 func TestConcurrentCallers(t *testing.T) {

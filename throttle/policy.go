@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -171,8 +172,10 @@ func (l *Limit) isPaced() bool {
 // script returns the limits as the scripts have them.
 func (p *Policy) script() []lua.Limit {
 	limits := make([]lua.Limit, len(p.Limits))
+	attributes := p.rowAttributes()
 	for i := range p.Limits {
 		limits[i] = p.Limits[i].script()
+		limits[i].Value = 1 + slices.Index(attributes, p.Limits[i].Per)
 	}
 	return limits
 }

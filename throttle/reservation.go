@@ -76,7 +76,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 		if late == mostLate {
 			return &ThrottledError{Policy: r.Policy, HeldBy: HeldByLateness, Until: r.At}
 		}
-		next, err := r.limiter.Reserve(ctx, r.claim.request)
+		next, err := r.limiter.Reserve(ctx, r.again())
 		if err != nil {
 			return err
 		}
@@ -110,10 +110,21 @@ func (r *Reservation) Use(request Request) bool {
 	return true
 }
 
+// again returns the request for another slot in place of one that was missed. Whose
+// turn it was, has it still: the request does not go back into line.
+func (r *Reservation) again() Request {
+	request := r.claim.request
+	if request.Park {
+		request.Park = false
+		request.MaxWait = max(request.MaxWait, wokenWait)
+	}
+	return request
+}
+
 // Throttled returns the error that defers a task for as long as the decision
 // says.
 func (r *Reservation) Throttled() *ThrottledError {
-	return &ThrottledError{Policy: r.Policy, HeldBy: r.HeldBy, RetryAfter: r.RetryAfter(), Until: r.At}
+	return &ThrottledError{Policy: r.Policy, HeldBy: r.HeldBy, RetryAfter: r.RetryAfter(), Until: r.At, Place: r.Place}
 }
 
 // Cancel gives back what the reservation took, for a task that will not start.

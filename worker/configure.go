@@ -13,7 +13,14 @@ import (
 // Configure returns config with what asynq must know of deferred tasks: when they
 // return, that they did not fail, and that the program's ErrorHandler has nothing
 // to hear of them. What config says of other errors stays in force.
+//
+// A TaskCheckInterval that is not set becomes 200ms: a task that is woken is found
+// that late by a server that had nothing to do, so it is woken that much earlier.
 func (m *Middleware) Configure(config asynq.Config) asynq.Config {
+	if config.TaskCheckInterval == 0 {
+		config.TaskCheckInterval = taskCheckInterval
+	}
+	m.observe(config)
 	delay := config.RetryDelayFunc
 	if delay == nil {
 		delay = asynq.DefaultRetryDelayFunc

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -30,6 +31,10 @@ type MiddlewareConfig struct {
 	// charge, before that counts as a failure of the task, of which asynq retries or
 	// archives it. Zero means 100.
 	MaxRefusals int64
+	// Inspector wakes tasks that stand in line; the Middleware does not close it. Nil
+	// means one on the Limiter's Redis, which is right where tasks and limits live in
+	// the same.
+	Inspector *asynq.Inspector
 }
 
 // Middleware makes handlers wait for their policy. It is safe for concurrent use
@@ -42,6 +47,11 @@ type Middleware struct {
 	told       sync.Map // what the upstream was last logged to allow, by policy/limit
 
 	maxRefusals int64
+	dispatcher  *dispatcher
+	dispatch    sync.Once // starts it
+	rooms       waitingRoom
+	crowd       crowd
+	near        atomic.Int64 // how long before its slot a task is woken; nanoseconds
 
 	draining context.Context // ends with Drain
 	drain    context.CancelFunc
@@ -70,6 +80,12 @@ func NewMiddleware(config MiddlewareConfig) (*Middleware, error) {
 	if m.metrics, err = newMetrics(config.Registerer); err != nil {
 		return nil, fmt.Errorf("worker: registering metrics: %w", err)
 	}
+	inspector := config.Inspector
+	if inspector == nil {
+		inspector = asynq.NewInspectorFromRedisClient(m.limiter.Redis())
+	}
+	m.dispatcher = newDispatcher(m, inspector)
+	m.observe(asynq.Config{})
 	m.draining, m.drain = context.WithCancel(context.Background())
 	m.closed, m.close = context.WithCancel(context.Background())
 	return m, nil
@@ -80,7 +96,10 @@ func NewMiddleware(config MiddlewareConfig) (*Middleware, error) {
 // route sends to a policy pass straight through.
 //
 // A task that lacks an attribute, or can never pass, is archived with the reason.
+//
+// The first call starts what wakes the tasks of waiting lines; Close ends it.
 func (m *Middleware) Wrap(next asynq.Handler) asynq.Handler {
+	m.dispatch.Do(m.dispatcher.start)
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		a := &attempt{Middleware: m, task: task, policy: m.limiter.Config().PolicyFor(task.Type())}
 		return a.run(ctx, next)
@@ -98,6 +117,8 @@ func (m *Middleware) Drain() { m.drain() }
 func (m *Middleware) Close() error {
 	m.drain()
 	m.close()
+	m.dispatch.Do(func() {}) // not any more
+	m.dispatcher.close()
 	if m.owned == nil {
 		return nil
 	}
@@ -111,6 +132,8 @@ type attempt struct {
 	policy *throttle.Policy // nil when no route matches
 	// reservation is what the task was admitted by; nil without a policy.
 	reservation *throttle.Reservation
+	// leaves is when a task that stays here without a slot gives up; see stay.
+	leaves time.Time
 }
 
 // run admits the task and runs it, until there is something to tell asynq.
@@ -130,13 +153,12 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) error {
 		if !errors.As(err, &throttled) {
 			return err
 		}
-		if !isLastAttempt(ctx) {
-			a.metrics.deferred(throttled)
-			return err
+		asksAgain, ended := a.stay(ctx, throttled)
+		if ended != nil {
+			return ended
 		}
-		// asynq archives a task that returns an error from its last attempt,
-		// whatever the error says. So the task stays here until its time.
-		if err := a.stay(ctx, throttled.RetryAfter); err != nil {
+		if !asksAgain {
+			a.metrics.deferred(throttled)
 			return err
 		}
 	}
@@ -151,19 +173,7 @@ func (a *attempt) admit(ctx context.Context) error {
 		return a.shutdown()
 	}
 	asked := time.Now()
-	reservation, err := a.limiter.Reserve(ctx, throttle.Request{
-		Policy:     a.policy.Name,
-		TaskID:     taskName(ctx),
-		Attributes: a.attributes(a.task),
-		MaxWait:    a.patience(ctx),
-	})
-	if err == nil {
-		waiting, stop := until(ctx, a.draining)
-		if err = reservation.AwaitSlot(waiting); err == nil {
-			err = reservation.Wait(waiting)
-		}
-		stop()
-	}
+	reservation, err := a.reserve(ctx)
 	var (
 		attribute *throttle.AttributeError
 		never     *throttle.NeverError
@@ -180,40 +190,61 @@ func (a *attempt) admit(ctx context.Context) error {
 		a.metrics.refused(a.policy.Name)
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	case errors.As(err, &throttled):
-		return a.park(ctx, reservation, throttled)
+		return a.park(throttled)
 	case a.draining.Err() != nil:
 		return a.shutdown()
 	}
 	return a.unasked(err)
 }
 
-// patience is how long the task may wait here for its slot: as the policy says,
-// but on its last attempt as long as the task itself may take.
-func (a *attempt) patience(ctx context.Context) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok && isLastAttempt(ctx) {
-		return time.Until(deadline)
+// reserve asks for the task's slot, and waits for it where it is near.
+func (a *attempt) reserve(ctx context.Context) (*throttle.Reservation, error) {
+	reservation, err := a.limiter.Reserve(ctx, throttle.Request{
+		Policy:     a.policy.Name,
+		TaskID:     taskName(ctx),
+		Attributes: a.attributes(a.task),
+		MaxWait:    a.patience(),
+		Park:       true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	waiting, stop := until(ctx, a.draining)
+	defer stop()
+	defer a.crowd.enter()()
+	return reservation, reservation.Wait(waiting)
+}
+
+// patience is how long the task may wait here for its slot: as its policy says. But
+// where lanes share a policy, tasks that wait here hide those of other lanes behind
+// them. So when half of the workers wait, the others find out who else is there.
+func (a *attempt) patience() time.Duration {
+	if a.policy.Lane != "" && a.crowd.isDense() {
+		return 0
 	}
 	return a.policy.Wait()
 }
 
-// park gives a denied task a time of its own to return at. It returns by the
-// policy's wait early, for asynq's times are coarse: from then on it waits here
-// for its exact slot.
-func (a *attempt) park(ctx context.Context, r *throttle.Reservation, denied *throttle.ThrottledError) error {
-	if a.lacksSlot(r) {
-		return tryAgainSoon(r, denied)
+// park makes asynq keep a task that stands in line. Its turn comes when it is woken;
+// the time it is rescheduled for only matters if the line is lost.
+func (a *attempt) park(denied *throttle.ThrottledError) error {
+	if denied.Place != nil {
+		denied.RetryAfter += max(shortestSlack, denied.RetryAfter/2)
+		if a.lacksSlot(denied) {
+			// When somebody's lease ends says little: most tasks end long before it.
+			denied.RetryAfter = min(denied.RetryAfter, longestLack)
+		}
 	}
-	if r.Outcome != throttle.Denied || isLastAttempt(ctx) {
-		return denied
-	}
-	away, err := a.limiter.Park(ctx, r)
-	if err != nil {
-		return a.unasked(err)
-	}
-	denied.Until = r.Now.Add(away)
-	denied.RetryAfter = max(0, away-a.policy.Wait())
 	return denied
 }
+
+// shortestSlack is how much later than expected a parked task comes back by itself,
+// at least.
+const shortestSlack = 30 * time.Second
+
+// longestLack is when a parked task comes back by itself that lacks a slot of a
+// concurrency limit, at most.
+const longestLack = 5 * time.Minute
 
 // unasked defers a task for which Redis could not be asked: it must not start,
 // and must not pay for it.
@@ -232,40 +263,9 @@ func (a *attempt) shutdown() error {
 
 const heldByShutdown = "shutdown"
 
-// stay holds a task here for d. Once the process is to end, it stays until asynq
-// takes the task away from it and puts it back in the queue.
-func (a *attempt) stay(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	due := timer.C
-	if a.draining.Err() != nil {
-		due = nil
-	}
-	select {
-	case <-due:
-		return nil
-	case <-a.draining.Done():
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case <-a.closed.Done():
-		return context.Canceled
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // until returns a context that ends with either.
 func until(ctx, end context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(end, cancel)
 	return ctx, func() { stop(); cancel() }
-}
-
-// isLastAttempt reports whether asynq will archive the task for any error.
-func isLastAttempt(ctx context.Context) bool {
-	retried, ok := asynq.GetRetryCount(ctx)
-	most, _ := asynq.GetMaxRetry(ctx)
-	return ok && retried >= most
 }

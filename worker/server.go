@@ -43,8 +43,8 @@ type ServerConfig struct {
 const (
 	defaultConcurrency     = 10
 	defaultShutdownTimeout = 8 * time.Second
-	// How often an empty queue, and the rescheduled tasks, are looked at. asynq's
-	// own second and five would leave quota unused.
+	// How often an empty queue, and the rescheduled tasks, are looked at, instead of
+	// asynq's own second and five.
 	taskCheckInterval    = 200 * time.Millisecond
 	delayedCheckInterval = 500 * time.Millisecond
 )

@@ -7,7 +7,7 @@
 --                names their places may leave out what it has already
 -- and the arguments that the operation says for each request. Before this text
 -- stands the table `limits`; each has its algorithm, count, period_us, capacity,
--- and option and extra, which are up to the algorithm.
+-- option and extra, which are up to the algorithm, and value (see fragments/line.lua).
 --
 -- An algorithm is a table of functions. `limit` is one of the limits; a
 -- `state` is what load made of the key for this call; times are in us:

@@ -1,0 +1,191 @@
+-- line_join: how a request meets the waiting line. A task that finds others of its
+-- row in line gets no token that they could use: it joins them. It starts at once
+-- only where a token would go to waste, as while those before it are still on their
+-- way back from asynq.
+--
+-- ARGV, behind those of fragments/line.lua:
+--   idle_us    a slot within this is about to be wasted
+--   wake_us    how far ahead the slot of a woken task may lie
+--   requests   how many there are, and for each:
+--     member   how its task stands in line; empty for one that does not
+local idle_us, woken_wait_us = next_number(), next_number()
+local first_member = argument + 1
+local line_members = first_member
+local line_requests = next_number()
+argument = argument + line_requests
+
+local all_limits = {}
+for i = 1, #limits do
+  all_limits[i] = i
+end
+
+-- What this call knows of rows and lanes.
+local line_rows, line_tags, left_woken, joined = {}, {}, {}, false
+
+local function line_row(name)
+  local row = line_rows[name]
+  if not row then
+    local key = line_key('row', name)
+    row = { name = name, key = key, lane = lane_of(name), size = line.is_there and redis.call('ZCARD', key) or 0 }
+    line_rows[name] = row
+  end
+  return row
+end
+
+-- A lane's tag, and the key that it stands in.
+local function line_tag(lane)
+  local tag = line_tags[lane]
+  if not tag then
+    local key = line_key('ready')
+    local value = line.is_there and redis.call('ZSCORE', key, lane)
+    if not value then
+      key = line_key('lanes')
+      value = line.is_there and redis.call('ZSCORE', key, lane)
+    end
+    tag = { key = key, value = math.max(line.virtual, tonumber(value or 0)) }
+    line_tags[lane] = tag
+  end
+  return tag
+end
+
+local function move_tag(lane, by)
+  local tag = line_tag(lane)
+  tag.value = tag.value + by
+  redis.call('ZADD', tag.key, string.format('%.3f', tag.value), lane)
+  line.keep(tag.key)
+end
+
+-- Lets a row that was empty be served, and tells the dispatcher if it sleeps for
+-- longer than until `at`.
+local function open_row(row, at)
+  if not line.one_row then
+    redis.call('ZADD', line_key('rows', row.lane), int(row.head), row.name)
+    line.keep(line_key('rows', row.lane))
+  end
+  local tag = line_tag(row.lane)
+  if tag.key ~= line_key('ready') then
+    redis.call('ZREM', tag.key, row.lane)
+    tag.key = line_key('ready')
+    redis.call('ZADD', tag.key, string.format('%.3f', tag.value), row.lane)
+  end
+  line.keep(tag.key)
+  if line.wake_at == 0 or at < line.wake_at + woken_wait_us then
+    line.wake_at = now
+    redis.call('PUBLISH', line_key('signal'), '')
+  end
+end
+
+-- The tickets of those that were woken, one for each request, or false.
+local line_tickets = line.is_there and line_requests > 0
+  and redis.call('HMGET', line_key('woken'), unpack(ARGV, line_members + 1, line_members + line_requests)) or {}
+
+local current_row, current_weight
+
+-- Reads where the next requests stand.
+function line.next_row()
+  current_row, current_weight = next_text(), next_number()
+end
+
+-- The next request's task, or nil if it has nothing to do with the line.
+function line.next_task()
+  line_members = line_members + 1
+  local member = ARGV[line_members]
+  if member == '' then
+    return nil
+  end
+  local task = { member = member, row = current_row, weight = current_weight }
+  local ticket = line_tickets[line_members - first_member]
+  if ticket then
+    local place, share = string.match(ticket, '^(%d+),%d+,%d+,([^/]+)/')
+    task.place, task.share = tonumber(place), tonumber(share)
+  end
+  return task
+end
+
+-- Whether a task has to leave the tokens to others.
+function line.is_behind(task)
+  return line.is_there and not task.place
+    and (line_row(task.row).size > 0 or line_tag(lane_of(task.row)).value > line.virtual)
+end
+
+-- How far ahead a task's slot may lie.
+function line.patience(task, wait_us)
+  return task.place and math.max(wait_us, woken_wait_us) or wait_us
+end
+
+-- The slot of a task that is behind others: one that nobody else will be in time for.
+function line.idle_slot(own, costs, from, who)
+  local at = paced_instant(all_limits, own, costs, from, who)
+  return at <= now + idle_us and at or nil
+end
+
+-- A task starts: it leaves the line, if it was there. Who has waited has paid for its
+-- share when it was woken.
+function line.start(task, costs)
+  if not line.is_there then
+    return
+  end
+  if task.place then
+    left_woken[#left_woken + 1] = task.member
+    return
+  end
+  local row = line_row(task.row)
+  if row.size > 0 and redis.call('ZREM', row.key, task.member) == 1 then
+    row.size, line.count, joined = row.size - 1, line.count - 1, true
+  end
+  move_tag(row.lane, share_of(costs, task.weight))
+end
+
+-- A denied task takes its place: at the end of its row, or where it was. Returns the
+-- instant at which it is expected to start, its position and its place. `at` is the
+-- first instant at which it would pass if it were alone.
+function line.join(task, costs, at)
+  local row = line_row(task.row)
+  local place = task.place or math.max(now, line.last + 1)
+  line.last = math.max(line.last, place)
+  line.kept = math.max(line.kept, now + KEPT_US)
+  local added = redis.call('ZADD', row.key, 'NX', int(place), task.member)
+  if task.place then
+    left_woken[#left_woken + 1] = task.member
+    move_tag(row.lane, -task.share)
+  end
+  local position = row.size + 1
+  if added == 0 or task.place then
+    position = redis.call('ZRANK', row.key, task.member) + 1
+  end
+  row.head = position == 1 and place or row.head
+  row.size, line.count, joined = row.size + added, line.count + added, true
+  if added == 1 and row.size == 1 then
+    open_row(row, at)
+  elseif added == 1 and position == 1 and not line.one_row then
+    redis.call('ZADD', line_key('rows', row.lane), 'XX', int(place), row.name)
+  end
+  if task.weight ~= 1 then
+    redis.call('HSET', line_key('weights'), row.lane, task.weight)
+    line.keep(line_key('weights'))
+  end
+  line.lanes = line.lanes or redis.call('ZCARD', line_key('ready'))
+  local ahead = math.min(line.count, position * math.max(1, line.lanes)) - 1
+  local shared_us, slowest_us = times_of(costs)
+  local expected = math.ceil(at + math.max(ahead * shared_us, (position - 1) * slowest_us))
+  line.kept = math.max(line.kept, 2 * expected - now + KEPT_US)
+  row.touched = true
+  line.is_there = true
+  return expected, position, place
+end
+
+-- Writes the rest.
+function line.finish()
+  if #left_woken > 0 then
+    redis.call('HDEL', line_key('woken'), unpack(left_woken))
+  end
+  if not joined then
+    return
+  end
+  for _, row in pairs(line_rows) do
+    if row.touched then
+      line.keep(row.key)
+    end
+  end
+  line.save()
+end

@@ -1,0 +1,192 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Waking says how far ahead tasks are woken.
+type Waking struct {
+	// As names the process: of those that ask, one at a time is the one to wake.
+	As string
+	// Near is how long before its slot a task has to be woken for it to be there in
+	// time.
+	Near time.Duration
+}
+
+// Call is what there is to do for a policy's waiting line.
+type Call struct {
+	// Tasks are to be woken now, in this order. Each is a Request's TaskID.
+	Tasks []WokenTask
+	// Leads tells that this process is the one to wake.
+	Leads bool
+	// Next is when to ask again, if no signal comes before; zero for not before one.
+	Next time.Duration
+}
+
+// WokenTask is a task whose turn has come. It is waited for until it asks, and woken
+// again after a while if it does not.
+type WokenTask struct {
+	// TaskID is that of the Request that joined the line.
+	TaskID string
+	member string
+}
+
+const (
+	// wakeTerm is how long a process that says nothing remains the one to wake.
+	wakeTerm = 3 * time.Second
+	// wakeReach is how much further than necessary a call fills slots, so that not
+	// every slot costs a call.
+	wakeReach = 100 * time.Millisecond
+	// wakeBelief is how long after its slot a woken task is woken again.
+	wakeBelief = 2 * time.Second
+)
+
+// Wake tells which tasks of a policy's waiting line to wake now: those that would
+// get a slot within about w.Near. It takes nothing from any limit: a woken task asks
+// like any other. It is meant to be called by one dispatcher in each process.
+func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, error) {
+	calls, ok := l.policies[policy]
+	if !ok {
+		return Call{}, unknownPolicy(policy)
+	}
+	args := slices.Clone(calls.line.head)
+	for i := range calls.policy.Limits {
+		args = append(args, stateKey(policy, calls.policy.Limits[i].Name, ""))
+	}
+	args = append(args, w.As, wakeTerm.Microseconds(), w.Near.Microseconds(),
+		wakeReach.Microseconds(), wakeBelief.Microseconds())
+	reply, err := calls.scripts.Wake.Run(ctx, l.redis, []string{calls.freezeKey, lineKey(policy)}, args...).Slice()
+	if err != nil {
+		return Call{}, wrapCall("wake", policy, err)
+	}
+	call, err := readCall(reply)
+	return call, wrapCall("wake", policy, err)
+}
+
+// readCall reads a reply of now_us, leads, next_us and members.
+func readCall(reply []any) (Call, error) {
+	const head = 3
+	if len(reply) < head {
+		return Call{}, errors.New("an unexpected reply of " + fmt.Sprint(len(reply)) + " values")
+	}
+	var numbers [head]int64
+	for i := range numbers {
+		number, ok := reply[i].(int64)
+		if !ok {
+			return Call{}, fmt.Errorf("an unexpected reply: %v", reply[:head])
+		}
+		numbers[i] = number
+	}
+	call := Call{Leads: numbers[1] == 1}
+	if next := numbers[2]; next > 0 {
+		call.Next = max(time.Microsecond, time.Duration(next-numbers[0])*time.Microsecond)
+	}
+	for _, value := range reply[head:] {
+		member, ok := value.(string)
+		if !ok {
+			return Call{}, fmt.Errorf("an unexpected reply: %v", value)
+		}
+		call.Tasks = append(call.Tasks, WokenTask{TaskID: taskOf(member), member: member})
+	}
+	return call, nil
+}
+
+// Leave takes woken tasks out of line that are not there any more: their places go
+// to those behind them.
+func (l *Limiter) Leave(ctx context.Context, policy string, tasks ...WokenTask) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	return wrapCall("leave", policy, l.redis.HDel(ctx, lineKey(policy)+"/woken", members(tasks)...).Err())
+}
+
+// AreExpected tells of woken tasks whether they are still waited for: they have not
+// asked yet.
+func (l *Limiter) AreExpected(ctx context.Context, policy string, tasks ...WokenTask) ([]bool, error) {
+	expected := make([]bool, len(tasks))
+	if len(tasks) == 0 {
+		return expected, nil
+	}
+	tickets, err := l.redis.HMGet(ctx, lineKey(policy)+"/woken", members(tasks)...).Result()
+	for i := range tickets {
+		expected[i] = tickets[i] != nil
+	}
+	return expected, wrapCall("expected", policy, err)
+}
+
+func members(tasks []WokenTask) []string {
+	members := make([]string, len(tasks))
+	for i := range tasks {
+		members[i] = tasks[i].member
+	}
+	return members
+}
+
+// Yield lets another process wake at once, instead of after this one's term.
+func (l *Limiter) Yield(ctx context.Context, policy, as string) error {
+	key := lineKey(policy) + "/leader"
+	leader, err := l.redis.Get(ctx, key).Result()
+	if err != nil || leader != as {
+		return nil //nolint:nilerr // the term ends by itself
+	}
+	if err := l.redis.Del(ctx, key).Err(); err != nil {
+		return wrapCall("yield", policy, err)
+	}
+	return wrapCall("yield", policy, l.redis.Publish(ctx, lineKey(policy)+"/signal", "").Err())
+}
+
+// Listener is told what happens in waiting lines.
+type Listener struct {
+	// Policy hears of policies whose line has something to do, and of all of them
+	// when nobody could listen for a time.
+	Policy func(policy string)
+	// Task hears of tasks that were called with [Limiter.CallTask].
+	Task func(taskID string)
+}
+
+// Signals tells a listener what it hears, until ctx ends.
+func (l *Limiter) Signals(ctx context.Context, listener Listener) {
+	channels := make([]string, 0, 2*len(l.policies))
+	policies := make(map[string]string, len(l.policies))
+	for name := range l.policies {
+		signal := lineKey(name) + "/signal"
+		policies[signal] = name
+		channels = append(channels, signal, lineKey(name)+"/call")
+	}
+	subscription := l.redis.Subscribe(ctx, channels...)
+	defer subscription.Close()
+	messages := subscription.ChannelWithSubscriptions()
+	for {
+		select {
+		case message, open := <-messages:
+			if !open {
+				return
+			}
+			switch message := message.(type) {
+			case *redis.Message:
+				if policy, ok := policies[message.Channel]; ok {
+					listener.Policy(policy)
+				} else {
+					listener.Task(message.Payload)
+				}
+			case *redis.Subscription: // also after the connection was lost
+				if policy, ok := policies[message.Channel]; ok {
+					listener.Policy(policy)
+				}
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// CallTask tells every process that a task's turn has come which waits for it there.
+func (l *Limiter) CallTask(ctx context.Context, policy, taskID string) error {
+	return wrapCall("call", policy, l.redis.Publish(ctx, lineKey(policy)+"/call", taskID).Err())
+}

@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// crowd is the tasks that wait in this process for their slots.
+type crowd struct {
+	waiting atomic.Int64
+	workers atomic.Int64 // of all servers that share the middleware
+}
+
+// enter counts one more, until the returned function is called.
+func (c *crowd) enter() (leave func()) {
+	c.waiting.Add(1)
+	return func() { c.waiting.Add(-1) }
+}
+
+// isDense reports whether half of the workers do nothing but wait.
+func (c *crowd) isDense() bool {
+	workers := c.workers.Load()
+	if workers == 0 {
+		workers = int64(runtime.NumCPU()) // asynq's default
+	}
+	return 2*c.waiting.Load() >= workers
+}
+
+// Defaults of asynq that matter here.
+const defaultTaskCheckInterval = time.Second
+
+// observe takes from a server's configuration what matters here: how many workers it
+// has, and how late it finds a task that was woken.
+func (m *Middleware) observe(config asynq.Config) {
+	m.crowd.workers.Add(int64(max(0, config.Concurrency)))
+	interval := config.TaskCheckInterval
+	if interval == 0 {
+		interval = defaultTaskCheckInterval
+	}
+	// asynq sleeps for up to one and a half times that.
+	near := interval + interval/2 + wakeMargin
+	m.near.Store(int64(near))
+}
+
+// wakeMargin is what a wake takes besides: some round trips on a busy machine.
+const wakeMargin = 50 * time.Millisecond

@@ -1,0 +1,251 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"math"
+	mathrand "math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.uber.org/zap"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// dispatcher wakes the tasks of waiting lines when their turn comes. Every process
+// has one; for each policy, one process at a time is the one to wake.
+type dispatcher struct {
+	limiter   *throttle.Limiter
+	inspector *asynq.Inspector
+	rooms     *waitingRoom
+	log       *zap.Logger
+	as        string
+	near      *atomic.Int64 // nanoseconds; see throttle.Waking
+
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+}
+
+// A call that failed is made again after a time between these; where nobody is in
+// line, one is made this often in case a signal was lost.
+const (
+	shortestRest = 500 * time.Millisecond
+	longestRest  = 1500 * time.Millisecond
+	longestQuiet = time.Minute
+)
+
+func newDispatcher(m *Middleware, inspector *asynq.Inspector) *dispatcher {
+	return &dispatcher{
+		limiter: m.limiter, inspector: inspector, rooms: &m.rooms, log: m.log, as: rand.Text(), near: &m.near,
+	}
+}
+
+// start begins to serve all policies, until close.
+func (d *dispatcher) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	d.stop = stop
+	nudges := map[string]chan struct{}{}
+	policies := d.limiter.Config().Policies
+	for i := range policies {
+		name := policies[i].Name
+		nudges[name] = make(chan struct{}, 1)
+		d.ended.Go(func() { d.serve(ctx, name, nudges[name]) })
+	}
+	d.ended.Go(func() {
+		d.limiter.Signals(ctx, throttle.Listener{
+			Policy: func(policy string) {
+				select {
+				case nudges[policy] <- struct{}{}:
+				default: // it knows
+				}
+			},
+			Task: func(task string) { d.rooms.call(task) },
+		})
+	})
+}
+
+func (d *dispatcher) close() {
+	if d.stop != nil {
+		d.stop()
+		d.ended.Wait()
+	}
+}
+
+// serve wakes the tasks of one policy.
+func (d *dispatcher) serve(ctx context.Context, policy string, nudged <-chan struct{}) {
+	s := &shift{dispatcher: d, policy: policy}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	follows := false
+	for {
+		heard := nudged
+		if follows {
+			heard = nil // the one who leads has heard it too
+		}
+		select {
+		case <-ctx.Done():
+			s.end(context.WithoutCancel(ctx))
+			return
+		case <-heard:
+		case <-timer.C:
+		}
+		call, err := d.limiter.Wake(ctx, policy, throttle.Waking{As: d.as, Near: time.Duration(d.near.Load())})
+		if err != nil {
+			if ctx.Err() == nil {
+				d.log.Warn("could not ask who is next in line", zap.String("policy", policy), zap.Error(err))
+			}
+			timer.Reset(shortestRest + mathrand.N(longestRest-shortestRest))
+			continue
+		}
+		follows = !call.Leads
+		s.leads = call.Leads && call.Next > 0
+		again := s.wake(ctx, call.Tasks)
+		next := call.Next
+		if next == 0 {
+			next = longestQuiet
+		}
+		timer.Reset(min(next, again))
+	}
+}
+
+// shift is a dispatcher's work for one policy.
+type shift struct {
+	*dispatcher
+	policy string
+	leads  bool
+	busy   []busyTask
+}
+
+// busyTask is a woken task that asynq says is running. Mostly it is on its way back
+// to asynq, since it has stood in line for an instant only; or it waits for its turn
+// in some worker.
+type busyTask struct {
+	throttle.WokenTask
+	tries int
+	at    time.Time
+}
+
+// How often and after how long a busy task is tried again, the latter each time
+// doubled. After that, the line has it woken again.
+const (
+	mostTries    = 8
+	callTries    = 3 // how often it is called in other processes
+	shortestTry  = 4 * time.Millisecond
+	leaveTimeout = 3 * time.Second
+)
+
+// wake wakes tasks, in order, and those that were busy before. It returns after how
+// long to be called again for those that are.
+func (s *shift) wake(ctx context.Context, tasks []throttle.WokenTask) (again time.Duration) {
+	gone := append(s.run(ctx, tasks, 0), s.tryBusy(ctx)...)
+	if err := s.limiter.Leave(ctx, s.policy, gone...); err != nil && ctx.Err() == nil {
+		s.log.Warn("could not take tasks out of line", zap.String("policy", s.policy), zap.Error(err))
+	}
+	again = math.MaxInt64
+	for _, b := range s.busy {
+		again = min(again, max(0, time.Until(b.at)))
+	}
+	return again
+}
+
+// tryBusy tries those again that were busy and have not asked yet.
+func (s *shift) tryBusy(ctx context.Context) (gone []throttle.WokenTask) {
+	var due []busyTask
+	now := time.Now()
+	s.busy = slices.DeleteFunc(s.busy, func(b busyTask) bool {
+		if b.at.After(now) {
+			return false
+		}
+		due = append(due, b)
+		return true
+	})
+	tasks := make([]throttle.WokenTask, len(due))
+	for i := range due {
+		tasks[i] = due[i].WokenTask
+	}
+	expected, err := s.limiter.AreExpected(ctx, s.policy, tasks...)
+	for i, b := range due {
+		if err != nil || expected[i] {
+			gone = append(gone, s.run(ctx, tasks[i:i+1], b.tries+1)...)
+		}
+	}
+	return gone
+}
+
+// run gives tasks to asynq to run, and returns those that are not there any more.
+func (s *shift) run(ctx context.Context, tasks []throttle.WokenTask, tries int) (gone []throttle.WokenTask) {
+	laidAside := map[string]bool{}
+	for _, task := range tasks {
+		queue, id, ok := parseName(task.TaskID)
+		if !ok || ctx.Err() != nil {
+			continue
+		}
+		if _, known := laidAside[queue]; !known {
+			laidAside[queue] = s.hasArchived(queue)
+		}
+		if laidAside[queue] && s.isLaidAside(queue, id) {
+			gone = append(gone, task)
+			continue
+		}
+		err := s.inspector.RunTask(queue, id)
+		switch {
+		case err == nil:
+		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+			gone = append(gone, task)
+		case strings.Contains(err.Error(), "already running"):
+			if !s.rooms.call(task.TaskID) && tries < callTries {
+				s.callElsewhere(ctx, task)
+			}
+			if tries < mostTries {
+				s.busy = append(s.busy, busyTask{task, tries, time.Now().Add(shortestTry << tries)})
+			}
+		case strings.Contains(err.Error(), "already in pending"): // it is on its way
+		default:
+			s.log.Warn("could not wake a task", zap.String("policy", s.policy),
+				zap.String("task_id", task.TaskID), zap.Error(err))
+		}
+	}
+	return gone
+}
+
+// callElsewhere calls a task that may wait for its turn in another process.
+func (s *shift) callElsewhere(ctx context.Context, task throttle.WokenTask) {
+	if err := s.limiter.CallTask(ctx, s.policy, task.TaskID); err != nil && ctx.Err() == nil {
+		s.log.Warn("could not call a task", zap.String("policy", s.policy),
+			zap.String("task_id", task.TaskID), zap.Error(err))
+	}
+}
+
+// hasArchived tells whether a queue has tasks that somebody, or asynq, has laid aside.
+// RunTask would run them, wanted or not.
+func (s *shift) hasArchived(queue string) bool {
+	tasks, err := s.inspector.ListArchivedTasks(queue, asynq.PageSize(1))
+	return err != nil || len(tasks) > 0
+}
+
+// isLaidAside reports whether a task is not to run any more. One that asynq archived
+// because its worker died while it waited for its turn is to run.
+func (s *shift) isLaidAside(queue, id string) bool {
+	info, err := s.inspector.GetTaskInfo(queue, id)
+	if err != nil {
+		return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
+	}
+	return info.State == asynq.TaskStateCompleted ||
+		info.State == asynq.TaskStateArchived && info.LastErr != asynq.ErrLeaseExpired.Error()
+}
+
+// end lets another process take over at once.
+func (s *shift) end(ctx context.Context) {
+	if !s.leads {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	_ = s.limiter.Yield(ctx, s.policy, s.as) // or they will, after its term
+}

@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// longestStay is when a task that stays here asks again although nobody called it.
+const longestStay = 30 * time.Second
+
+// stay holds a deferred task here, with its worker, where that is better than to give
+// it back to asynq, and reports whether it is to ask again.
+//
+// A task on its last attempt stays until it is called: asynq archives a task that
+// returns an error from that, whatever the error says. Once the process is to end, it
+// stays until asynq takes it away and puts it back in the queue.
+//
+// A task that lacks a slot of a concurrency limit stays for as long as its policy
+// lets it wait, for nobody knows when a slot is free; unless too many do.
+func (a *attempt) stay(ctx context.Context, deferred *throttle.ThrottledError) (asksAgain bool, err error) {
+	if isLastAttempt(ctx) {
+		until := deferred.RetryAfter
+		if deferred.Place != nil {
+			until = min(until, longestStay)
+		}
+		return true, a.stayForGood(ctx, until)
+	}
+	if deferred.Place == nil || !a.lacksSlot(deferred) {
+		return false, nil
+	}
+	if a.leaves.IsZero() {
+		a.leaves = time.Now().Add(a.patience())
+	}
+	return a.stayFor(ctx, time.Until(a.leaves))
+}
+
+// stayFor holds the task until it is called, at most for d.
+func (a *attempt) stayFor(ctx context.Context, d time.Duration) (called bool, err error) {
+	if d <= 0 {
+		return false, nil
+	}
+	defer a.crowd.enter()()
+	call, leave := a.rooms.enter(taskName(ctx))
+	defer leave()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-call:
+		return true, nil
+	case <-timer.C:
+	case <-a.draining.Done():
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	return false, nil
+}
+
+// stayForGood holds the task until it is called or d is over, or else for good.
+func (a *attempt) stayForGood(ctx context.Context, d time.Duration) error {
+	if a.draining.Err() == nil {
+		call, leave := a.rooms.enter(taskName(ctx))
+		defer leave()
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-call:
+			return nil
+		case <-timer.C:
+			return nil
+		case <-a.draining.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	select {
+	case <-a.closed.Done():
+		return context.Canceled
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// lacksSlot reports whether it was a concurrency limit that held the task back.
+func (a *attempt) lacksSlot(deferred *throttle.ThrottledError) bool {
+	for i := range a.policy.Limits {
+		limit := &a.policy.Limits[i]
+		if limit.Name == deferred.HeldBy && limit.Algorithm == throttle.Concurrency {
+			return true
+		}
+	}
+	return false
+}
+
+// isLastAttempt reports whether asynq will archive the task for any error.
+func isLastAttempt(ctx context.Context) bool {
+	retried, ok := asynq.GetRetryCount(ctx)
+	most, _ := asynq.GetMaxRetry(ctx)
+	return ok && retried >= most
+}
