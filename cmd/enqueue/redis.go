@@ -5,12 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/worker"
 )
 
 // helloTimeout is how long Redis may take to answer at the start.
@@ -29,31 +30,16 @@ func (s *server) flags(fs *flag.FlagSet) {
 
 // check reads the URI. Its errors never show a password.
 func (s *server) check() error {
-	conn, err := asynq.ParseRedisURI(s.uri)
+	conn, err := worker.ParseRedisURI(s.uri)
 	if err != nil {
-		if quoted, ok := errors.AsType[*url.Error](err); ok {
-			err = quoted.Err
-		}
-		return fmt.Errorf("-redis: %w; write it like redis://:password@host:6379/0", err)
+		return fmt.Errorf("-redis: %w", err)
 	}
+	s.conn = conn
 	switch c := conn.(type) {
 	case asynq.RedisFailoverClientOpt:
-		s.conn, s.address = c, fmt.Sprintf("%s (master %q)", strings.Join(c.SentinelAddrs, ","), c.MasterName)
+		s.address = fmt.Sprintf("%s (master %q)", strings.Join(c.SentinelAddrs, ","), c.MasterName)
 	case asynq.RedisClientOpt:
-		if c.Network == "unix" {
-			s.conn, s.address = c, c.Addr
-			return nil
-		}
-		// asynq reads neither a user's name nor a missing port from the URI.
-		u, err := url.Parse(s.uri)
-		if err != nil || u.Hostname() == "" {
-			return errors.New("-redis: the URI names no host; write it like redis://:password@host:6379/0")
-		}
-		c.Username = u.User.Username()
-		if u.Port() == "" {
-			c.Addr = strings.TrimSuffix(u.Host, ":") + ":6379"
-		}
-		s.conn, s.address = c, c.Addr
+		s.address = c.Addr
 	default:
 		return fmt.Errorf("-redis: unsupported kind of connection %T", conn)
 	}

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/worker"
 )
 
 // root is the repository, as seen from this package.
@@ -81,7 +82,7 @@ func TestComposeRunsTheWorker(t *testing.T) {
 	o, err := parseOptions(service.Command[1:], env{}.get)
 	require.NoError(t, err)
 
-	conn, err := parseRedis(o.redis)
+	conn, err := worker.ParseRedisURI(o.redis)
 	require.NoError(t, err)
 	host, _, err := net.SplitHostPort(conn.(asynq.RedisClientOpt).Addr)
 	require.NoError(t, err)

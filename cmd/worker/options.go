@@ -114,7 +114,11 @@ func (o *options) validate() error {
 
 // redisConn is the way to the Redis that the options name.
 func (o *options) redisConn() (asynq.RedisConnOpt, error) {
-	return parseRedis(cmp.Or(o.redis, defaultRedis))
+	conn, err := worker.ParseRedisURI(cmp.Or(o.redis, defaultRedis))
+	if err != nil {
+		return nil, fmt.Errorf("-redis: %w", err)
+	}
+	return conn, nil
 }
 
 // httpHandler makes the handler of http:request tasks.

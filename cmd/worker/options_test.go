@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zapcore"
@@ -85,23 +84,4 @@ func TestEnvironmentStandsInForFlags(t *testing.T) {
 	offMeansOff, err := parseOptions([]string{"-config", "x", "-embedded=false"}, all.get)
 	require.NoError(t, err)
 	assert.Equal(t, "redis://env:1/2", offMeansOff.redis)
-}
-
-func TestParseRedis(t *testing.T) {
-	t.Parallel()
-	for uri, want := range map[string]asynq.RedisConnOpt{
-		"redis://h:1/2":                     asynq.RedisClientOpt{Addr: "h:1", DB: 2},
-		"redis://h":                         asynq.RedisClientOpt{Addr: "h:6379"},
-		"redis://[::1]":                     asynq.RedisClientOpt{Addr: "[::1]:6379"},
-		"redis://me:secret@h":               asynq.RedisClientOpt{Addr: "h:6379", Username: "me", Password: "secret"},
-		"redis-socket:///run/r.sock?db=3":   asynq.RedisClientOpt{Network: "unix", Addr: "/run/r.sock", DB: 3},
-		"redis-sentinel://a:1,b:2?master=m": asynq.RedisFailoverClientOpt{MasterName: "m", SentinelAddrs: []string{"a:1", "b:2"}},
-	} {
-		got, err := parseRedis(uri)
-		require.NoError(t, err, uri)
-		assert.Equal(t, want, got, uri)
-	}
-	_, err := parseRedis("redis://:secret@h:port")
-	require.ErrorContains(t, err, "-redis: ")
-	assert.NotContains(t, err.Error(), "secret")
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -14,34 +12,6 @@ import (
 
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
-
-// parseRedis reads a Redis URI. Its errors never show a password.
-func parseRedis(uri string) (asynq.RedisConnOpt, error) {
-	conn, err := asynq.ParseRedisURI(uri)
-	if err != nil {
-		if quoted := (*url.Error)(nil); errors.As(err, &quoted) {
-			err = quoted.Err
-		}
-		return nil, fmt.Errorf("-redis: %w; write it like redis://:password@host:6379/0", err)
-	}
-	single, ok := conn.(asynq.RedisClientOpt)
-	if !ok || single.Network == "unix" {
-		return conn, nil
-	}
-	// asynq reads neither of these from the URI.
-	u, err := url.Parse(uri)
-	if err != nil {
-		return nil, fmt.Errorf("-redis: %w", err)
-	}
-	if u.Hostname() == "" {
-		return nil, errors.New("-redis: the URI names no host; write it like redis://:password@host:6379/0")
-	}
-	single.Username = u.User.Username()
-	if u.Port() == "" {
-		single.Addr = strings.TrimSuffix(u.Host, ":") + ":6379"
-	}
-	return single, nil
-}
 
 // openRedis returns the way to the Redis that the options name, or to one that
 // it starts. The caller owes a call of the function that ends it.

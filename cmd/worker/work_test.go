@@ -15,6 +15,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/worker"
 )
 
 // running is a worker inside the test.
@@ -45,7 +46,7 @@ func start(t *testing.T, redis string, args ...string) *running {
 	lines := newLogLines(out)
 	if redis == "" {
 		uri, _ := lines.await(t, "embedded Redis started, its data ends with this process")["redis"].(string)
-		conn, err := parseRedis(uri)
+		conn, err := worker.ParseRedisURI(uri)
 		require.NoError(t, err)
 		r.redis = conn.(asynq.RedisClientOpt).Addr
 	}
