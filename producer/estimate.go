@@ -1,10 +1,8 @@
 package producer
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
-	"strconv"
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle"
@@ -60,7 +58,7 @@ func (l *Load) Add(taskType string, attributes map[string]string) error {
 	costs := make(map[count]int64, len(policy.Limits))
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
-		key, cost, err := draw(policy.Name, limit, attributes)
+		key, cost, err := policy.Draw(limit, attributes)
 		if err != nil {
 			return err
 		}
@@ -70,30 +68,6 @@ func (l *Load) Add(taskType string, attributes map[string]string) error {
 		l.counts[c] = add(l.counts[c], cost)
 	}
 	return nil
-}
-
-// draw says whose count of a limit a task goes to and what it takes from it,
-// by the limiter's rules.
-func draw(policy string, limit *throttle.Limit, attributes map[string]string) (key string, cost int64, err error) {
-	bad := func(attribute, problem string) error {
-		return &throttle.AttributeError{Policy: policy, Limit: limit.Name, Attribute: attribute, Problem: problem}
-	}
-	if limit.Per != "" {
-		if key = attributes[limit.Per]; key == "" {
-			return "", 0, bad(limit.Per, "is missing")
-		}
-	}
-	cost = 1
-	if text, ok := attributes[limit.Cost]; ok && limit.Cost != "" {
-		cost, err = strconv.ParseInt(text, 10, 64)
-		if err != nil || cost < 1 {
-			return "", 0, bad(limit.Cost, fmt.Sprintf("is %.40q, not a whole number above 0", text))
-		}
-	}
-	if most := limit.Capacity(); cost > most {
-		return "", 0, &throttle.NeverError{Policy: policy, Limit: limit.Name, Cost: cost, Max: most}
-	}
-	return key, cost, nil
 }
 
 // Estimate returns how long the load takes: the longest over all counts of

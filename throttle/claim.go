@@ -1,8 +1,10 @@
 package throttle
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,25 +29,38 @@ func newClaim(policy *Policy, request Request) (*claim, error) {
 		c.request.TaskID = newHolder()
 	}
 	for i := range policy.Limits {
-		limit := &policy.Limits[i]
-		if limit.Per != "" {
-			if c.keys[i] = request.Attributes[limit.Per]; c.keys[i] == "" {
-				return nil, unfit(policy, limit, limit.Per, "is missing")
-			}
-		}
-		c.costs[i] = 1
-		if text, ok := request.Attributes[limit.Cost]; ok && limit.Cost != "" {
-			cost, err := strconv.ParseInt(text, 10, 64)
-			if err != nil || cost < 1 {
-				return nil, unfit(policy, limit, limit.Cost, fmt.Sprintf("is %q, not a whole number above 0", shorten(text)))
-			}
-			c.costs[i] = cost
-		}
-		if c.costs[i] > limit.Capacity() && c.never == nil {
-			c.never = &NeverError{Policy: policy.Name, Limit: limit.Name, Cost: c.costs[i], Max: limit.Capacity()}
+		var err error
+		c.keys[i], c.costs[i], err = policy.Draw(&policy.Limits[i], request.Attributes)
+		if never, ok := errors.AsType[*NeverError](err); ok {
+			c.never = cmp.Or(c.never, never)
+		} else if err != nil {
+			return nil, err
 		}
 	}
 	return c, nil
+}
+
+// Draw tells whose count of one of the policy's limits a task with these attributes
+// goes to, and what it takes from it. The error is an [*AttributeError] when it lacks
+// what the limit needs, and a [*NeverError] when it costs more than the limit ever
+// holds; then, too, the key and the cost are told.
+func (p *Policy) Draw(limit *Limit, attributes map[string]string) (key string, cost int64, err error) {
+	if limit.Per != "" {
+		if key = attributes[limit.Per]; key == "" {
+			return "", 0, unfit(p, limit, limit.Per, "is missing")
+		}
+	}
+	cost = 1
+	if text, ok := attributes[limit.Cost]; ok && limit.Cost != "" {
+		cost, err = strconv.ParseInt(text, 10, 64)
+		if err != nil || cost < 1 {
+			return "", 0, unfit(p, limit, limit.Cost, fmt.Sprintf("is %q, not a whole number above 0", shorten(text)))
+		}
+	}
+	if most := limit.Capacity(); cost > most {
+		err = &NeverError{Policy: p.Name, Limit: limit.Name, Cost: cost, Max: most}
+	}
+	return key, cost, err
 }
 
 // mostAdjusted bounds an actual cost, which no limit does, to what the scripts
