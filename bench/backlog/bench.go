@@ -14,6 +14,9 @@ type bench struct {
 	redis    *redis.Options
 	options  *options
 	progress *rig.Progress
+	// head is called before the first scenario, table after each.
+	head  func(*report) error
+	table func(*section) error
 
 	bullMQ      *bullMQFiles // once it is installed
 	withoutBull error        // why it can not be
@@ -26,7 +29,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 	defer admin.Close()
 	defer func() {
 		err = errors.Join(err, admin.FlushDB(context.WithoutCancel(ctx)).Err())
-		b.progress.Done()
+		b.progress.Clear()
 	}()
 	report := &report{
 		Redis:       rig.RedisVersion(ctx, admin),
@@ -34,12 +37,17 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 		Concurrency: b.options.concurrency,
 		Rounds:      b.options.rounds,
 	}
+	if err := b.head(report); err != nil {
+		return report, err
+	}
 	b.progress.Total = len(b.options.chosen) * len(b.options.contenders()) * b.options.rounds
 	for _, s := range b.options.chosen {
 		section := newSection(s)
 		report.Scenarios = append(report.Scenarios, section)
 		b.enter(ctx, section)
-		if err := b.measure(ctx, section); err != nil {
+		err := b.measure(ctx, section)
+		b.progress.Clear()
+		if err := errors.Join(b.table(section), err); err != nil {
 			return report, err
 		}
 	}

@@ -36,10 +36,19 @@ func benchmark(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
-	report, err := (&bench{redis: server, options: opts, progress: rig.NewProgress(stderr)}).run(ctx)
-	write := report.writeText
-	if opts.json {
-		write = report.writeJSON
+	bench := &bench{redis: server, options: opts, progress: rig.NewProgress(stderr), head: noHead, table: noTable}
+	if !opts.json {
+		bench.head = func(r *report) error { return r.writeHead(stdout) }
+		bench.table = func(s *section) error { return s.writeText(stdout) }
 	}
-	return errors.Join(write(stdout), report.failed(), err)
+	report, err := bench.run(ctx)
+	err = errors.Join(report.failed(), err)
+	if opts.json {
+		return errors.Join(report.writeJSON(stdout), err)
+	}
+	return err
 }
+
+// JSON has no head and no tables: it is written when all is known.
+func noHead(*report) error   { return nil }
+func noTable(*section) error { return nil }

@@ -3,9 +3,11 @@ package backlog
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -81,4 +83,36 @@ func TestRunTellsOfArchivedTasks(t *testing.T) {
 	assert.Zero(t, results[1].Figures["archived"])
 	assert.Zero(t, results[1].Figures["left"])
 	assert.InDelta(t, 1, results[1].Figures["attempts_per_task"], 1e-9, "what spent the retries is not counted")
+}
+
+func TestInterruptedRunTellsWhatItHas(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Redis(t)
+	require.NoError(t, server.Client().Set(t.Context(), "left", 1, time.Hour).Err())
+	ctx, cancel := context.WithCancel(t.Context())
+	o, err := parseOptions([]string{"-only", "waiting"}, none)
+	require.NoError(t, err)
+	tables := 0
+	b := &bench{
+		redis: server.Options(), options: o, progress: rig.NewProgress(io.Discard),
+		head:  func(*report) error { cancel(); return nil },
+		table: func(*section) error { tables++; return nil },
+	}
+	got, err := b.run(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotNil(t, got)
+	assert.Equal(t, 1, tables)
+	assert.Zero(t, server.Client().DBSize(t.Context()).Val(), "a bench leaves nothing behind")
+}
+
+func TestRunDoesNotEmptyADatabaseInUse(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Redis(t)
+	require.NoError(t, server.Client().Set(t.Context(), "precious", 1, time.Hour).Err())
+	var stdout, stderr strings.Builder
+	code := Run(t.Context(), []string{"-redis", server.URI(), "-quick"}, none, &stdout, &stderr)
+	assert.Equal(t, rig.ExitFailed, code)
+	assert.Contains(t, stderr.String(), "holds 1 keys")
+	assert.Empty(t, stdout.String())
+	require.NoError(t, server.Client().Get(t.Context(), "precious").Err())
 }

@@ -9,15 +9,17 @@ import (
 	"github.com/rampmeter/rampmeter/bench/internal/rig"
 )
 
-// writeText prints a table for each scenario, with the columns that have a figure
-// in it.
-func (r *report) writeText(w io.Writer) error {
-	var text bytes.Buffer
-	fmt.Fprintf(&text, "Redis %s; %s with %s each; medians of %s.\n", r.Redis,
+// writeHead prints what holds for all tables.
+func (r *report) writeHead(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "Redis %s; %s with %s each; medians of %s.\n", r.Redis,
 		rig.Count(r.Workers, "worker"), rig.Count(r.Concurrency, "task"), rig.Count(r.Rounds, "turn"))
-	for _, s := range r.Scenarios {
-		s.write(&text)
-	}
+	return err
+}
+
+// writeText prints the scenario's table, with the columns that have a figure in it.
+func (s *section) writeText(w io.Writer) error {
+	var text bytes.Buffer
+	s.write(&text)
 	_, err := text.WriteTo(w)
 	return err
 }

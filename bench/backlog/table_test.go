@@ -27,7 +27,8 @@ func TestWriteText(t *testing.T) {
 		}},
 	}
 	var text strings.Builder
-	require.NoError(t, r.writeText(&text))
+	require.NoError(t, r.writeHead(&text))
+	require.NoError(t, r.Scenarios[0].writeText(&text))
 	assert.Equal(t, `Redis 7.0.15; 2 workers with 20 tasks each; medians of 1 turn.
 
 one-lane: one queue, 9000 tasks at 300 per second, 29.9 s at best

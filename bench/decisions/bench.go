@@ -28,7 +28,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 	defer admin.Close()
 	defer func() {
 		err = errors.Join(err, admin.FlushDB(context.WithoutCancel(ctx)).Err())
-		b.progress.Done()
+		b.progress.Clear()
 	}()
 
 	report := &report{

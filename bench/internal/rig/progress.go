@@ -41,8 +41,8 @@ func (p *Progress) Step(format string, args ...any) {
 	p.Finished++
 }
 
-// Done clears the line.
-func (p *Progress) Done() {
+// Clear wipes the line, for something else to be printed.
+func (p *Progress) Clear() {
 	if p.w != nil {
 		fmt.Fprint(p.w, eraseLine)
 	}
