@@ -13,6 +13,8 @@ type contender struct {
 	kind kind
 	// intervals are asynq's, where they are not its defaults.
 	intervals intervals
+	// spread is up to how much later than it could be a task comes back.
+	spread time.Duration
 	// policy is what Rampmeter's policies file says beside the limit.
 	policy string
 }
@@ -37,8 +39,11 @@ type intervals struct {
 func contenders() []*contender {
 	return []*contender{
 		{name: "asynq, no limit", kind: unlimited},
-		{name: "retry-after", kind: retryAfter},
-		{name: "retry-after, tuned", kind: retryAfter, intervals: intervals{200 * time.Millisecond, 100 * time.Millisecond}},
+		{name: "retry-after", kind: retryAfter, spread: 10 * time.Second},
+		{
+			name: "retry-after, tuned", kind: retryAfter, spread: time.Second,
+			intervals: intervals{200 * time.Millisecond, 100 * time.Millisecond},
+		},
 		{name: "BullMQ", kind: bullMQ},
 		{name: "rampmeter, waiting", kind: rampmeter, policy: "    max_wait: 5s\n"},
 		{name: "rampmeter, parked", kind: rampmeter, policy: "    lane: " + tenantAttribute + "\n"},

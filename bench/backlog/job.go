@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // What tasks are made of.
@@ -17,12 +18,13 @@ const jobVariable = "RAMPMETER_BACKLOG_JOB"
 
 // job is what a worker process has to know.
 type job struct {
-	Kind        kind      `json:"kind"`
-	Redis       string    `json:"redis"`
-	API         string    `json:"api"`
-	Concurrency int       `json:"concurrency"`
-	Limit       limit     `json:"limit"`
-	Intervals   intervals `json:"intervals"`
+	Kind        kind          `json:"kind"`
+	Redis       string        `json:"redis"`
+	API         string        `json:"api"`
+	Concurrency int           `json:"concurrency"`
+	Limit       limit         `json:"limit"`
+	Intervals   intervals     `json:"intervals"`
+	Spread      time.Duration `json:"spread"`
 	// Policies is the path of Rampmeter's policies file.
 	Policies string `json:"policies,omitempty"`
 }

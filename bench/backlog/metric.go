@@ -30,15 +30,11 @@ var metrics = []metric{
 	{"quota_used", "quota used", percent, quotaUsed},
 	// The same from when all tasks had been seen.
 	{"quota_used_parked", "once parked", percent, quotaUsedParked},
-	// Neighbours among the calls of a tenant that are in the wrong order.
+	// Neighbours among the starts of a tenant that are in the wrong order.
 	{"inversions", "inversions", percent, inversions},
 	// How long after its reserved slot a handler started.
 	{"slot_p50_ms", "late p50", milliseconds, slotLateness(50)},
 	{"slot_p99_ms", "late p99", milliseconds, slotLateness(99)},
-	// How far a start is behind the latest even pace that no start after it is ahead
-	// of, for contenders that have no slots to tell.
-	{"pace_p50_ms", "off pace p50", milliseconds, paceLateness(50)},
-	{"pace_p99_ms", "p99", milliseconds, paceLateness(99)},
 	// The most starts of a tenant, or of all, in any interval of one period.
 	{"busiest_period", "busiest", decimals(0), busiest},
 	// How many starts there were at most above what the limit allows.

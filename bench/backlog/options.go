@@ -1,6 +1,7 @@
 package backlog
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +21,7 @@ type options struct {
 	only        string
 	tasks       int
 	rate        string
+	burst       int
 	rounds      int
 	workers     int
 	concurrency int
@@ -46,12 +48,13 @@ func newFlags(o *options) *flag.FlagSet {
 	flags.StringVar(&o.only, "only", "", "measure only contenders whose name matches this `regexp`")
 	flags.IntVar(&o.tasks, "tasks", 0, fmt.Sprintf("how many tasks, up to %d; 0 means each scenario's own number", mostTasks))
 	flags.StringVar(&o.rate, "rate", "", "the limit's `rate`, as in 2000/s; empty means each scenario's own")
+	flags.IntVar(&o.burst, "burst", 0, "how many a token bucket lets start at once; 0 means a tenth of the rate's count")
 	flags.IntVar(&o.rounds, "rounds", 1, "how often each contender has its turn; the median counts")
 	flags.IntVar(&o.workers, "workers", 2, "worker processes")
 	flags.IntVar(&o.concurrency, "concurrency", 20, "how many tasks a worker process holds at once")
 	flags.DurationVar(&o.stopAfter, "for", 0, "end a turn so long after every task was seen once, or after its start where tasks are not put off; "+
 		"0 means when all are done")
-	flags.DurationVar(&o.timeout, "timeout", 0, "end a turn that is not done by then; 0 means four times as long as the limit makes it, and a minute")
+	flags.DurationVar(&o.timeout, "timeout", 0, "end a turn that is not done by then; 0 means twice as long as the limit makes it, and half a minute")
 	flags.BoolVar(&o.quick, "quick", false, fmt.Sprintf("leave one of %d tasks in each scenario, to see that it works", quickShare))
 	flags.BoolVar(&o.json, "json", false, "print JSON instead of tables")
 	return flags
@@ -74,6 +77,8 @@ func (o *options) check() (err error) {
 		return fmt.Errorf("-tasks is %d, but must be from 0 to %d", o.tasks, mostTasks)
 	case o.tasks > 0 && o.quick:
 		return errors.New("-quick and -tasks both say how many tasks")
+	case o.burst < 0 || o.burst > mostTasks:
+		return fmt.Errorf("-burst is %d, but must be from 0 to %d", o.burst, mostTasks)
 	case o.rounds < 1:
 		return fmt.Errorf("-rounds is %d, but must be at least 1", o.rounds)
 	case o.workers < 1 || o.workers > 64:
@@ -118,16 +123,15 @@ func (o *options) fit(s *scenario) error {
 	case o.quick:
 		s.resize(max(s.tasks()/quickShare, s.enough()))
 	}
-	if o.rate == "" {
-		return nil
+	if o.rate != "" {
+		rate, err := throttle.ParseRate(o.rate)
+		if err != nil {
+			return fmt.Errorf("-rate: %w", err)
+		}
+		s.limit.Count, s.limit.Period = int(rate.Count), rate.Period
 	}
-	rate, err := throttle.ParseRate(o.rate)
-	if err != nil {
-		return fmt.Errorf("-rate: %w", err)
-	}
-	s.limit.Count, s.limit.Period = int(rate.Count), rate.Period
-	if s.limit.Burst > 0 {
-		s.limit.Burst = max(1, s.limit.Count/10)
+	if s.limit.Algorithm == throttle.TokenBucket {
+		s.limit.Burst = cmp.Or(o.burst, max(1, s.limit.Count/10))
 	}
 	return nil
 }
@@ -141,7 +145,7 @@ func (o *options) timeoutOf(s *scenario) time.Duration {
 	if o.timeout > 0 {
 		return o.timeout
 	}
-	return 4*s.ideal() + time.Minute
+	return 2*s.ideal() + 30*time.Second
 }
 
 func scenarioNames() []string {

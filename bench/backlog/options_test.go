@@ -29,7 +29,13 @@ func TestOptions(t *testing.T) {
 	assert.Equal(t, lane{"big", 820}, o.chosen[0].lanes[0], "the small ones stay small")
 	assert.Equal(t, 1000, o.chosen[1].tasks())
 	assert.Equal(t, limit{Algorithm: throttle.TokenBucket, Count: 100, Period: 2 * time.Second, Burst: 10}, o.chosen[1].limit)
-	assert.Equal(t, time.Minute+4*o.chosen[1].ideal(), o.timeoutOf(o.chosen[1]))
+	assert.Equal(t, 30*time.Second+2*o.chosen[1].ideal(), o.timeoutOf(o.chosen[1]))
+
+	o, err = parseOptions([]string{"-burst", "7"}, none)
+	require.NoError(t, err)
+	for _, s := range o.chosen {
+		assert.Equal(t, s.limit.Algorithm == throttle.TokenBucket, s.limit.Burst == 7, s.name)
+	}
 
 	_, err = parseOptions([]string{"-h"}, none)
 	require.ErrorIs(t, err, flag.ErrHelp)
@@ -46,6 +52,7 @@ func TestOptions(t *testing.T) {
 		"no rounds":        {[]string{"-rounds", "0"}, "-rounds is 0"},
 		"no workers":       {[]string{"-workers", "0"}, "-workers is 0"},
 		"no tasks at once": {[]string{"-concurrency", "0"}, "-concurrency is 0"},
+		"back in tokens":   {[]string{"-burst", "-1"}, "-burst is -1"},
 		"no rate":          {[]string{"-rate", "fast"}, "-rate: "},
 		"back in time":     {[]string{"-for", "-1s"}, "-for"},
 		"no regexp":        {[]string{"-only", "("}, "-only: "},

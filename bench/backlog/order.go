@@ -1,13 +1,19 @@
 package backlog
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// inversions is which share of neighbouring calls of a tenant is in the wrong
-// order: the later call is of the task that was enqueued before.
+// inversions is which share of neighbouring starts of a tenant is in the wrong
+// order: the later start is of the task that was enqueued before. It is the handlers'
+// word that counts: on its way to the API one call may overtake another.
 func inversions(t *turn) (float64, bool) {
 	wrong, pairs := 0, 0
 	last := map[string]int{}
-	for _, c := range t.seen.calls {
+	calls := slices.Clone(t.seen.calls)
+	slices.SortStableFunc(calls, func(x, y call) int { return x.began.Compare(y.began) })
+	for _, c := range calls {
 		if before, ok := last[c.tenant]; ok {
 			pairs++
 			if c.task < before {

@@ -29,7 +29,8 @@ type limit struct {
 	Algorithm throttle.Algorithm `json:"algorithm"`
 	Count     int                `json:"count"`
 	Period    time.Duration      `json:"period"`
-	Burst     int                `json:"burst,omitempty"` // of a token bucket
+	// Burst is of a token bucket: how many may start at once.
+	Burst int `json:"burst,omitempty"`
 	// PerTenant counts each tenant by itself.
 	PerTenant bool `json:"per_tenant,omitempty"`
 }
@@ -124,6 +125,9 @@ func (s *scenario) enough() int {
 // rate is the limit's in the short way that people write it.
 func (l limit) rate() string {
 	text := strings.Replace(fmt.Sprintf("%d per %s", l.Count, l.Period), "per 1s", "per second", 1)
+	if l.Burst > 0 {
+		text += fmt.Sprintf(", %d at once", l.Burst)
+	}
 	if l.PerTenant {
 		text += " and tenant"
 	}

@@ -107,7 +107,7 @@ func (t *turn) run(ctx context.Context) (err error) {
 func (t *turn) startFleet(folder string) error {
 	j := &job{
 		Kind: t.contender.kind, Redis: uri(t.redis), API: t.api.url, Concurrency: t.options.concurrency,
-		Limit: t.scenario.limit, Intervals: t.contender.intervals,
+		Limit: t.scenario.limit, Intervals: t.contender.intervals, Spread: t.contender.spread,
 	}
 	if j.Kind == rampmeter {
 		j.Policies = filepath.Join(folder, "policies.yaml")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -24,7 +25,9 @@ func (e *rateLimitedError) Error() string { return fmt.Sprintf("rate limited, re
 // ask takes a token of a key, or tells in how long there could be one.
 type ask func(ctx context.Context, key string) (retryIn time.Duration, err error)
 
-// openRetryAfter differs from the wiki in that all processes share the limiter.
+// openRetryAfter differs from the wiki in that all processes share the limiter, and
+// that a task stays away for as long as the limiter says, and for a random time more:
+// without that all of them would come back at once.
 func (j *job) openRetryAfter(connection asynq.RedisConnOpt, config asynq.Config, tell *teller, call asynq.Handler) (*workServer, error) {
 	client, ok := connection.MakeRedisClient().(*redis.Client)
 	if !ok {
@@ -44,7 +47,7 @@ func (j *job) openRetryAfter(connection asynq.RedisConnOpt, config asynq.Config,
 		}
 		return asynq.DefaultRetryDelayFunc(n, err, task)
 	}
-	perTenant := j.Limit.PerTenant
+	perTenant, spread := j.Limit.PerTenant, max(1, j.Spread)
 	server := startPlain(connection, config, tell.counting(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		key := "all"
 		if perTenant {
@@ -55,7 +58,7 @@ func (j *job) openRetryAfter(connection asynq.RedisConnOpt, config asynq.Config,
 			return err
 		}
 		if retryIn > 0 {
-			return &rateLimitedError{retryIn}
+			return &rateLimitedError{retryIn + rand.N(spread)}
 		}
 		return call.ProcessTask(ctx, task)
 	})))

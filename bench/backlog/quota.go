@@ -157,34 +157,6 @@ func slotLateness(p float64) func(*turn) (float64, bool) {
 	}
 }
 
-// paceLateness is for one token bucket, which has one pace.
-func paceLateness(p float64) func(*turn) (float64, bool) {
-	return func(t *turn) (float64, bool) {
-		l := t.scenario.limit
-		if t.contender.kind == unlimited || l.Algorithm != throttle.TokenBucket || l.PerTenant {
-			return 0, false
-		}
-		all := starts(t.seen.calls)
-		paced := all[min(l.Burst, len(all)):] // the burst has no pace
-		return percentile(behindPace(paced, l.Period/time.Duration(l.Count)), p)
-	}
-}
-
-// behindPace is how far each start is behind an even pace: the latest one that
-// neither it nor any later start is ahead of.
-func behindPace(starts []time.Time, apart time.Duration) []time.Duration {
-	behind := make([]time.Duration, len(starts))
-	var pace time.Time
-	for i := len(starts) - 1; i >= 0; i-- {
-		pace = pace.Add(-apart)
-		if i == len(starts)-1 || starts[i].Before(pace) {
-			pace = starts[i]
-		}
-		behind[i] = starts[i].Sub(pace)
-	}
-	return behind
-}
-
 // percentile is what p percent do not exceed, in milliseconds.
 func percentile(all []time.Duration, p float64) (float64, bool) {
 	if len(all) == 0 {

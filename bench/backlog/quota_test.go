@@ -109,31 +109,6 @@ func TestTenantsAreJudgedAlone(t *testing.T) {
 	assert.EqualValues(t, 5, most)
 }
 
-func TestBehindPace(t *testing.T) {
-	t.Parallel()
-	ms := time.Millisecond
-	for name, tt := range map[string]struct {
-		starts []float64
-		want   []time.Duration
-	}{
-		"none":               {nil, []time.Duration{}},
-		"even":               {[]float64{0, 10, 20}, []time.Duration{0, 0, 0}},
-		"one late":           {[]float64{0, 13, 20, 30}, []time.Duration{0, 3 * ms, 0, 0}},
-		"the last is late":   {[]float64{0, 10, 25}, []time.Duration{0, 0, 0}}, // nobody can tell from a lost slot
-		"a slot lost":        {[]float64{0, 10, 30, 40}, []time.Duration{0, 0, 0, 0}},
-		"three for one slot": {[]float64{20, 20, 20}, []time.Duration{20 * ms, 10 * ms, 0}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var starts []time.Time
-			for _, x := range tt.starts {
-				starts = append(starts, at(x))
-			}
-			assert.Equal(t, tt.want, behindPace(starts, 10*ms))
-		})
-	}
-}
-
 func TestSlotLateness(t *testing.T) {
 	t.Parallel()
 	turn := turnAt(bucket, "rampmeter, waiting", evenly(100, 0, 10))
