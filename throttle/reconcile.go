@@ -179,14 +179,16 @@ func (c *policyCalls) said(limit *Limit, o Observation, now time.Time, heard *He
 	}
 	longest := c.policy.Upstream.LongestFreeze()
 	window := reading.Window
-	if window <= 0 {
+	if window <= 0 || window > limit.Rate.Period && !reading.Refills {
+		// What follows a window is taken to be one that is not longer than declared:
+		// if it is, its first response says so, but until then nothing would start.
 		window = limit.Rate.Period
 	}
 	reset := reading.Reset
 	if reset <= 0 {
 		reset = min(window, longest)
 	}
-	learned := Learned{Absurd: reset > max(longest, 2*window) || reading.Remaining < 0 || window > MaxPeriod}
+	learned := Learned{Absurd: reset > max(longest, 2*reading.Window, 2*window) || reading.Remaining < 0 || window > MaxPeriod}
 	heard.Quotas[name] = learned
 	if learned.Absurd {
 		return nothing

@@ -94,6 +94,9 @@ func (r *Report) close(policy *throttle.Policy, seen *throttle.Observation) {
 		seen.Freeze = wait
 	case QuotaUsed, Abuse:
 		switch {
+		case known && isWindowsEnd(seen.Quotas[limit], wait):
+			r.isClosed = true // by its reading
+			return
 		case known && wait > 0:
 			seen.Close[limit] = wait
 		case known:
@@ -105,6 +108,14 @@ func (r *Report) close(policy *throttle.Policy, seen *throttle.Observation) {
 		// No rate is at fault, so none is closed: the task alone comes back.
 	}
 	r.isClosed = seen.Freeze > 0 || seen.Refused || len(seen.Close) > 0
+}
+
+// isWindowsEnd reports whether a refusal lasts until the end of a window that is used
+// up, as far as both are told in whole seconds. Then the window tells better: its end
+// is known from all responses together, and nothing is to start later than that.
+func isWindowsEnd(quota throttle.Reading, wait time.Duration) bool {
+	return quota.Limit > 0 && quota.Remaining == 0 && !quota.Refills && quota.Reset > 0 &&
+		(wait-quota.Reset).Abs() <= time.Second
 }
 
 // isPart reports whether a name is that of a quota for some calls only.
