@@ -10,6 +10,7 @@
 --         times       how many there are
 --         wait_us     how far ahead a slot may lie
 --         who         the task, for limits that remember it
+--         attempt     where in KEYS the answer to this attempt is kept; 0 for nowhere
 --         row, weight (with a line only) where they stand in line, and their lane's
 --                     weight
 --         place, cost for each limit: where in KEYS its state key is, and tokens
@@ -22,8 +23,12 @@
 --         use_by_us   a start must come before it; 0 for no such instant
 --         receipt_1, receipt_2                  for each limit, for cancel
 --         remaining, reset_after_us             for each limit
--- A blind retry is safe but takes the cost again.
+-- A blind retry is safe; without an attempt it takes the cost again.
 -- Needs Redis 6.2.
+
+-- How long after its slot an attempt may hear of it again: as long as a call may
+-- take, with all its repeats.
+local KEPT_US = 5000000
 
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)
@@ -60,8 +65,69 @@ local function take_all(slot, receipts, who)
   return use_by
 end
 
+-- What was granted to attempts that may ask again: values by their places in KEYS, and
+-- until when.
+local granted_to, granted_until = {}, {}
+
+-- Keeps the answer that begins behind `size` for the attempt of that place.
+local function remember(attempt, slot)
+  local numbers = { int(reply[size + 1]), int(reply[size + 3]), int(reply[size + 4]) }
+  for i = 1, 2 * #limits do
+    numbers[i + 3] = int(reply[size + 4 + i])
+  end
+  granted_to[attempt], granted_until[attempt] = table.concat(numbers, '/'), slot + KEPT_US
+end
+
+-- Gives the same answer again, if there is one for the attempt of that place.
+local function answer_again(attempt)
+  local numbers = {}
+  for number in string.gmatch(granted_to[attempt] or raw[attempt] or '', '-?%d+') do
+    numbers[#numbers + 1] = tonumber(number)
+  end
+  if #numbers ~= 3 + 2 * #limits then
+    return false
+  end
+  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = numbers[1], 1, numbers[2], numbers[3]
+  for i = 1, 2 * #limits do
+    reply[size + 4 + i] = numbers[i + 3]
+  end
+  return true
+end
+
+local function decide(task, wait_us, who, attempt)
+  local at, held_by = first_instant(own, costs, opens, 'earliest', who)
+  if held_by == 0 and opens > now then
+    held_by = -1
+  end
+  local slot
+  if task and line.is_behind(task) then
+    slot = line.idle_slot(own, costs, at, who)
+  else
+    slot = at == now and at or slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
+  end
+  local receipts = size + 4
+  reply[size + 1], reply[size + 2], reply[size + 3] = slot or at, slot and 1 or 0, held_by
+  if slot then
+    reply[receipts] = take_all(slot, receipts, who)
+    if attempt > 0 then
+      remember(attempt, slot)
+    end
+    if task then
+      line.start(task, costs)
+    end
+  else
+    for i = receipts, receipts + 2 * #limits do
+      reply[i] = 0
+    end
+    if task then
+      reply[size + 2] = 2
+      reply[size + 1], reply[receipts + 1], reply[receipts + 2] = line.join(task, costs, at)
+    end
+  end
+end
+
 while argument < #ARGV do
-  local times, wait_us, who = next_number(), next_number(), next_text()
+  local times, wait_us, who, attempt = next_number(), next_number(), next_text(), next_number()
   if line then
     line.next_row()
   end
@@ -69,38 +135,22 @@ while argument < #ARGV do
     own[i], costs[i] = state_at(next_number(), i), next_number()
   end
   for _ = 1, times do
-    local at, held_by = first_instant(own, costs, opens, 'earliest', who)
-    if held_by == 0 and opens > now then
-      held_by = -1
+    local task = line and line.next_task()
+    if attempt == 0 or not answer_again(attempt) then
+      decide(task, wait_us, who, attempt)
     end
-    local task, slot = line and line.next_task(), nil
-    if task and line.is_behind(task) then
-      slot = line.idle_slot(own, costs, at, who)
-    else
-      slot = at == now and at or slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
-    end
-    local receipts = size + 4
-    reply[size + 1], reply[size + 2], reply[size + 3] = slot or at, slot and 1 or 0, held_by
-    if slot then
-      reply[size + 4] = take_all(slot, receipts, who)
-      if task then
-        line.start(task, costs)
-      end
-    else
-      for i = size + 4, receipts + 2 * #limits do
-        reply[i] = 0
-      end
-      if task then
-        reply[size + 2] = 2
-        reply[size + 1], reply[receipts + 1], reply[receipts + 2] = line.join(task, costs, at)
-      end
-    end
-    size = report(reply, receipts + 2 * #limits, own)
+    size = report(reply, size + 4 + 2 * #limits, own)
   end
 end
 
 local refused = save()
-if not refused and line then
+if refused then
+  return refused
+end
+if line then
   line.finish()
 end
-return refused or reply
+for attempt, answer in pairs(granted_to) do
+  redis.call('SET', KEYS[attempt], answer, 'PX', int(ttl_ms(granted_until[attempt] - now)))
+end
+return reply

@@ -78,7 +78,12 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 			times++
 		}
 		claims = claims[times:]
-		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first))
+		attempt := 0
+		if first.request.Attempt != "" {
+			keys = append(keys, c.attemptKey(first))
+			attempt = len(keys) // Lua counts from 1
+		}
+		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first), attempt)
 		if inLine {
 			args = append(args, c.line.row(first.request.Attributes), 1)
 		}
@@ -87,7 +92,7 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 			place, there := places[key]
 			if !there {
 				keys = append(keys, key)
-				place = len(keys) // Lua counts from 1
+				place = len(keys)
 				places[key] = place
 			}
 			args = append(args, place, first.costs[i])
@@ -98,8 +103,14 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 
 // equal reports whether two claims ask for the same.
 func (c *policyCalls) equal(a, b *claim) bool {
-	return a.request.MaxWait == b.request.MaxWait && c.who(a) == c.who(b) && c.line.sameRow(a, b) &&
+	return a.request.Attempt == "" && b.request.Attempt == "" &&
+		a.request.MaxWait == b.request.MaxWait && c.who(a) == c.who(b) && c.line.sameRow(a, b) &&
 		slices.Equal(a.keys, b.keys) && slices.Equal(a.costs, b.costs)
+}
+
+// attemptKey is where the answer to a claim's attempt is kept.
+func (c *policyCalls) attemptKey(claim *claim) string {
+	return keyPrefix(c.policy.Name) + "/attempt:" + keyName(claim.request.Attempt)
 }
 
 // who names the task of a claim to limits that remember it.
@@ -219,6 +230,12 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 }
 
 func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
+	if r.claim.request.Attempt != "" {
+		// What is given back must not be given again.
+		if err := c.redis.Del(ctx, c.attemptKey(r.claim)).Err(); err != nil {
+			return wrapCall("cancel", c.policy.Name, err)
+		}
+	}
 	keys, args := c.keys(r.claim), []any{r.At.UnixMicro(), keyName(r.claim.request.TaskID)}
 	keys = append(keys, lineKey(c.policy.Name))
 	for i, cost := range r.claim.costs {

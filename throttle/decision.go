@@ -16,6 +16,13 @@ type Request struct {
 	// MaxWait is how far in the future the slot may lie for it to be reserved.
 	// Zero asks for now or not at all.
 	MaxWait time.Duration
+	// Attempt names this ask, for who may have to ask again because the answer was
+	// lost on its way. Another request with the same Attempt, which must be equal in
+	// all else, gets what was granted to the first instead of taking the cost again,
+	// until five seconds after its slot; [Reservation.Wait] takes care of a slot that
+	// has passed. A new start needs a new Attempt. Empty means none; to keep an answer
+	// costs one more Redis command.
+	Attempt string
 	// Park makes a denied request join the waiting line of its policy under its
 	// TaskID, which must not be empty, and makes any request heed that line.
 	Park bool

@@ -48,6 +48,9 @@ func (l *Limiter) Redis() redis.UniversalClient { return l.redis }
 // The error is an [*AttributeError] when the task lacks what a limit needs, wraps
 // [ErrUnknownPolicy], or says why Redis could not decide. Concurrent calls for
 // one policy travel together.
+//
+// A request with an Attempt can be made again, whatever became of the first: see
+// [Request].
 func (l *Limiter) Reserve(ctx context.Context, request Request) (*Reservation, error) {
 	claim, err := l.claim(request)
 	if err != nil {

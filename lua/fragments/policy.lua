@@ -4,7 +4,8 @@
 -- Every operation on a policy is called with the same keys:
 --   KEYS[1]      freeze key
 --   KEYS[2..]    state keys: for each request, for each limit; an operation that
---                names their places may leave out what it has already
+--                names their places may leave out what it has already, and have
+--                other keys besides
 -- and the arguments that the operation says for each request. Before this text
 -- stands the table `limits`; each has its algorithm, count, period_us, capacity,
 -- option and extra, which are up to the algorithm, and value (see fragments/line.lua).
