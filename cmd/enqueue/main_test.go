@@ -100,7 +100,7 @@ func TestBadUsage(t *testing.T) {
 		args []string
 		says []string
 	}{
-		"no command":          {nil, []string{"no command; there are http, batch, status and schedule", "Run 'enqueue -h' for help."}},
+		"no command":          {nil, []string{"no command; there are http, batch, status, freeze, unfreeze and schedule", "Run 'enqueue -h' for help."}},
 		"unknown command":     {[]string{"htpt"}, []string{`"htpt" is no command`, "Run 'enqueue -h' for help."}},
 		"unknown flag":        {[]string{"http", "-qeue", "x", "http://h"}, []string{"flag provided but not defined: -qeue", "Run 'enqueue http -h' for help."}},
 		"no URL":              {[]string{"http"}, []string{"no URL"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -27,6 +28,9 @@ type limitReport struct {
 	Remaining      *int64 `json:"remaining,omitempty"`
 	// ResetAfter is the time until the limit is full again, in milliseconds.
 	ResetAfter *int64 `json:"reset_after_ms,omitempty"`
+	// UpstreamLeaves is what the upstream itself says is left, if it has said so, less
+	// what is in flight.
+	UpstreamLeaves *int64 `json:"upstream_leaves,omitempty"`
 	// FrozenUntil is set while the policy is closed because its upstream said so.
 	FrozenUntil *time.Time `json:"frozen_until,omitempty"`
 
@@ -62,6 +66,9 @@ func readLimits(ctx context.Context, rdb redis.UniversalClient, config *throttle
 // that is asked; that does not change where the rest keep their counts.
 func peek(ctx context.Context, rdb redis.UniversalClient, policy *throttle.Policy, attributes map[string]string) (map[string]limitReport, error) {
 	asked := throttle.Policy{Name: policy.Name}
+	if policy.Upstream != nil {
+		asked.Upstream = &throttle.Upstream{API: policy.Upstream.API, Headroom: policy.Upstream.Headroom}
+	}
 	for _, limit := range policy.Limits {
 		if limit.Per == "" || attributes[limit.Per] != "" {
 			limit.Cost = "" // what is left is the same whatever a request costs
@@ -81,6 +88,14 @@ func peek(ctx context.Context, rdb redis.UniversalClient, policy *throttle.Polic
 	}
 	states := make(map[string]limitReport, len(decision.Limits))
 	for i, state := range decision.Limits {
+		if name, ok := strings.CutSuffix(state.Name, throttle.HeldByUpstream); ok {
+			r := states[name]
+			r.UpstreamLeaves = &state.Remaining
+			states[name] = r
+		}
+		if i >= len(asked.Limits) {
+			continue
+		}
 		limit := &asked.Limits[i]
 		reset := state.ResetAfter.Milliseconds()
 		r := limitReport{
@@ -108,6 +123,9 @@ func (l *limitReport) cells() string {
 	}
 	if l.resetAfter > 0 {
 		reset = "in " + inAbout(l.resetAfter)
+	}
+	if l.UpstreamLeaves != nil {
+		reset += fmt.Sprintf(", the upstream leaves %d", *l.UpstreamLeaves)
 	}
 	if l.FrozenUntil != nil {
 		reset += ", frozen for " + inAbout(l.frozenFor)

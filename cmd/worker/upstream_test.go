@@ -179,12 +179,14 @@ func TestUpstreamIsShared(t *testing.T) {
 			got := spend(t, s.upstream, start, int(first)+windows+1, limit*3/10, window)
 
 			ours, refused, others := 0, map[int]int{}, 0
+			late := "" // when in their windows calls were refused
 			for _, call := range s.upstream.Calls() {
 				n := int(call.Arrived.Sub(start) / window)
 				switch {
 				case n <= int(first) || n > int(first)+windows:
 				case call.Over:
 					refused[n]++
+					late += fmt.Sprintf(" %d+%s", n, (call.Arrived.Sub(start) % window).Round(time.Millisecond))
 				default:
 					ours++
 				}
@@ -198,8 +200,8 @@ func TestUpstreamIsShared(t *testing.T) {
 			}
 			// The others may use the headroom; what they do not counts as ours to leave.
 			used := float64(ours) / float64(min(windows*(limit-headroom), windows*limit-others))
-			t.Logf("headroom %d: %d calls in %d windows beside %d of others, refused %v, %.1f %% of the rest used",
-				headroom, ours, windows, others, refused, 100*used)
+			t.Logf("headroom %d: %d calls in %d windows beside %d of others, refused%s, %.1f %% of the rest used",
+				headroom, ours, windows, others, late, 100*used)
 			assert.GreaterOrEqual(t, used, 0.95)
 		})
 	}
