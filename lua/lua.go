@@ -88,6 +88,9 @@ func policy(limits []Limit, further ...string) string {
 	for _, l := range limits {
 		if !slices.Contains(known, l.Algorithm) {
 			known = append(known, l.Algorithm)
+			if l.Algorithm == "sliding_window" {
+				text.WriteString(read("fragments/buckets.lua"))
+			}
 			for _, suffix := range append([]string{""}, further...) {
 				text.WriteString(read("fragments/" + l.Algorithm + suffix + ".lua"))
 			}

@@ -15,3 +15,6 @@ local function ttl_ms(us) return us > 0 and 10000000 or 0 end
 		calls.scripts = lua.WithClock(clock, calls.policy.script()...)
 	}
 }
+
+// ScriptsOf returns the scripts of one of a Limiter's policies.
+func ScriptsOf(l *Limiter, policy string) lua.Scripts { return l.policies[policy].scripts }

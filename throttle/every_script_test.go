@@ -1,0 +1,40 @@
+package throttle_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// A policy may have limits of all kinds, a lane and an upstream: its scripts stay
+// within what Lua takes, such as 200 local variables.
+func TestEveryScriptOfEveryAlgorithmLoads(t *testing.T) {
+	t.Parallel()
+	var limits []throttle.Limit
+	for kind, limit := range fivePerMinute() {
+		limit.Name = kind
+		limits = append(limits, limit)
+	}
+	policy := throttle.Policy{Name: "all", Limits: limits, Lane: "tenant", Upstream: &throttle.Upstream{}}
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		limiter, err := throttle.New(server.Client(), &throttle.Config{Policies: []throttle.Policy{policy}})
+		require.NoError(t, err)
+		scripts := reflect.ValueOf(throttle.ScriptsOf(limiter, "all"))
+		for i := range scripts.NumField() {
+			script, ok := scripts.Field(i).Interface().(*redis.Script)
+			require.True(t, ok)
+			require.NoError(t, script.Load(t.Context(), server.Client()).Err(), scripts.Type().Field(i).Name)
+		}
+		r, err := limiter.Reserve(t.Context(), throttle.Request{
+			Policy: "all", TaskID: "1", Park: true, MaxWait: time.Second, Attributes: map[string]string{"tenant": "a"},
+		})
+		require.NoError(t, err)
+		require.Equal(t, throttle.Granted, r.Outcome)
+	})
+}
