@@ -79,16 +79,8 @@ func (b *bullMQFiles) workerCommand(j *job) (func(context.Context) *exec.Cmd, er
 }
 
 // enqueue has the script fill the queue.
-func (b *bullMQFiles) enqueue(ctx context.Context, redis *redis.Options, s *scenario) error {
-	type lane struct {
-		Name  string `json:"name"`
-		Tasks int    `json:"tasks"`
-	}
-	lanes := make([]lane, len(s.lanes))
-	for i, l := range s.lanes {
-		lanes[i] = lane{l.name, l.tasks}
-	}
-	text, err := json.Marshal(map[string]any{"redis": uri(redis), "lanes": lanes})
+func (b *bullMQFiles) enqueue(ctx context.Context, redis *redis.Options, lanes []lane, first int) error {
+	text, err := json.Marshal(map[string]any{"redis": uri(redis), "first": first, "lanes": lanes})
 	if err != nil {
 		return err
 	}

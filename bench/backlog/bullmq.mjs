@@ -18,7 +18,7 @@ try {
 
 async function enqueue() {
   const queue = new Queue(name, { connection, defaultJobOptions: { removeOnComplete: true } });
-  let task = 0;
+  let task = job.first;
   let jobs = [];
   for (const lane of job.lanes) {
     for (let i = 0; i < lane.tasks; i++) {

@@ -3,7 +3,7 @@
 // is used, in which order, how late, and how long a small tenant waits behind a big
 // one.
 //
-//	cd bench && go run . backlog                       every scenario, in half an hour
+//	cd bench && go run . backlog                       every scenario, in twenty minutes
 //	cd bench && go run . backlog -quick                a twentieth of the tasks
 //	cd bench && go run . backlog -scenarios tenants -tasks 200000 -for 1m
 //

@@ -34,7 +34,7 @@ func (t *turn) perTask(sum int, before func(*parking) int) (float64, bool) {
 }
 
 func commandsPerEnqueue(t *turn) (float64, bool) {
-	return float64(t.seen.enqueueing) / float64(t.seen.tasks), !t.scenario.spent
+	return t.seen.perEnqueue, !t.scenario.spent
 }
 
 func commandsPerWake(t *turn) (float64, bool) {

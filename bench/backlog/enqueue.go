@@ -5,25 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 )
 
-// enqueue fills the queue before the workers go. Tasks are numbered in that order.
-func (t *turn) enqueue(ctx context.Context) error {
+// enqueue puts lanes into the queue. Tasks are numbered in that order, from first on.
+func (t *turn) enqueue(ctx context.Context, lanes []lane, first int) error {
+	if tasksOf(lanes) == 0 {
+		return nil
+	}
 	if t.contender.kind == bullMQ {
-		return t.bullMQ.enqueue(ctx, t.redis, t.scenario)
+		return t.bullMQ.enqueue(ctx, t.redis, lanes, first)
 	}
 	client := asynq.NewClient(connection(t.redis))
 	defer client.Close()
-	number := 0
-	for _, lane := range t.scenario.lanes {
-		attributes := map[string]string{tenantAttribute: lane.name}
-		for range lane.tasks {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
+	number := first
+	for _, lane := range lanes {
+		attributes := map[string]string{tenantAttribute: lane.Name}
+		for range lane.Tasks {
 			task := asynq.NewTaskWithHeaders(taskType, []byte(strconv.Itoa(number)), attributes, t.scenario.retries(number)...)
 			if _, err := client.EnqueueContext(ctx, task); err != nil {
 				return err
@@ -35,6 +36,48 @@ func (t *turn) enqueue(ctx context.Context) error {
 		return t.spend(ctx)
 	}
 	return nil
+}
+
+// portions are what is enqueued before the workers go, and what is while they work.
+func (t *turn) portions() (before, during []lane) {
+	if !t.options.during || t.scenario.spent {
+		return t.scenario.lanes, nil
+	}
+	for _, l := range t.scenario.lanes {
+		half := l.Tasks / 2
+		before = append(before, lane{l.Name, l.Tasks - half})
+		during = append(during, lane{l.Name, half})
+	}
+	return before, during
+}
+
+// enqueueBefore measures what enqueueing costs Redis.
+func (t *turn) enqueueBefore(ctx context.Context, lanes []lane) error {
+	before, err := t.meter.commands(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.enqueue(ctx, lanes, 0); err != nil {
+		return fmt.Errorf("enqueueing: %w", err)
+	}
+	after, err := t.meter.commands(ctx)
+	t.seen.perEnqueue = float64(after-before) / float64(tasksOf(lanes))
+	return err
+}
+
+// enqueueDuring enqueues the rest in the background, until the returned function is
+// called. The outcome will be in the channel.
+func (t *turn) enqueueDuring(ctx context.Context, lanes []lane) (<-chan error, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	outcome := make(chan error, 1)
+	var background sync.WaitGroup
+	background.Go(func() { outcome <- t.enqueue(ctx, lanes, t.seen.tasks-tasksOf(lanes)) })
+	return outcome, func() { cancel(); background.Wait() }
+}
+
+// discount takes off the count what enqueueing during the turn has cost.
+func (t *turn) discount(lanes []lane) {
+	t.meter.aside += int64(t.seen.perEnqueue * float64(tasksOf(lanes)))
 }
 
 // retries are a task's options.

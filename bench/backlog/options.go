@@ -22,6 +22,7 @@ type options struct {
 	tasks       int
 	rate        string
 	burst       int
+	during      bool
 	rounds      int
 	workers     int
 	concurrency int
@@ -49,6 +50,7 @@ func newFlags(o *options) *flag.FlagSet {
 	flags.IntVar(&o.tasks, "tasks", 0, fmt.Sprintf("how many tasks, up to %d; 0 means each scenario's own number", mostTasks))
 	flags.StringVar(&o.rate, "rate", "", "the limit's `rate`, as in 2000/s; empty means each scenario's own")
 	flags.IntVar(&o.burst, "burst", 0, "how many a token bucket lets start at once; 0 means a tenth of the rate's count")
+	flags.BoolVar(&o.during, "during", false, "enqueue half of each tenant's tasks while the workers work, instead of all before")
 	flags.IntVar(&o.rounds, "rounds", 1, "how often each contender has its turn; the median counts")
 	flags.IntVar(&o.workers, "workers", 2, "worker processes")
 	flags.IntVar(&o.concurrency, "concurrency", 20, "how many tasks a worker process holds at once")

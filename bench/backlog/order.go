@@ -34,12 +34,12 @@ func smallDone(t *turn) (float64, bool) {
 	small := map[int]bool{}
 	var last time.Time
 	for _, c := range t.seen.calls {
-		if c.tenant != big.name {
+		if c.tenant != big.Name {
 			small[c.task] = true
 			last = c.arrived
 		}
 	}
-	return last.Sub(t.seen.began).Seconds(), len(small) == t.seen.tasks-big.tasks
+	return last.Sub(t.seen.began).Seconds(), len(small) == t.seen.tasks-big.Tasks
 }
 
 func allDone(t *turn) (float64, bool) {

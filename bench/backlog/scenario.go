@@ -20,8 +20,8 @@ type scenario struct {
 
 // lane is one tenant's tasks.
 type lane struct {
-	name  string
-	tasks int
+	Name  string `json:"name"`
+	Tasks int    `json:"tasks"`
 }
 
 // limit is what every contender keeps to.
@@ -78,24 +78,26 @@ func tenants(n, tasks int) []lane {
 // stay as they are; where all are alike, all change.
 func (s *scenario) resize(tasks int) {
 	if s.hasSmall() {
-		s.lanes[0].tasks = max(1, tasks-(s.tasks()-s.lanes[0].tasks))
+		s.lanes[0].Tasks = max(1, tasks-(s.tasks()-s.lanes[0].Tasks))
 		return
 	}
 	each := max(1, tasks/len(s.lanes))
 	for i := range s.lanes {
-		s.lanes[i].tasks = each
+		s.lanes[i].Tasks = each
 	}
 }
 
 // hasSmall reports whether small tenants stand behind a big one.
 func (s *scenario) hasSmall() bool {
-	return len(s.lanes) > 1 && s.lanes[0].tasks > s.lanes[1].tasks
+	return len(s.lanes) > 1 && s.lanes[0].Tasks > s.lanes[1].Tasks
 }
 
-func (s *scenario) tasks() int {
+func (s *scenario) tasks() int { return tasksOf(s.lanes) }
+
+func tasksOf(lanes []lane) int {
 	sum := 0
-	for _, lane := range s.lanes {
-		sum += lane.tasks
+	for _, lane := range lanes {
+		sum += lane.Tasks
 	}
 	return sum
 }
@@ -105,7 +107,7 @@ func (s *scenario) tasks() int {
 func (s *scenario) ideal() time.Duration {
 	tasks := s.tasks()
 	if s.limit.PerTenant {
-		tasks = s.lanes[0].tasks // all are alike
+		tasks = s.lanes[0].Tasks // all are alike
 	}
 	l := s.limit
 	if l.Algorithm == throttle.TokenBucket {

@@ -39,8 +39,8 @@ type observation struct {
 	began    time.Time
 	commands int64 // from the start to the end
 	archived int
-	// enqueueing is the commands of the producer, before the start.
-	enqueueing int64
+	// perEnqueue is the producer's commands for each task; they are not in commands.
+	perEnqueue float64
 	// cut tells that the turn ended before its tasks did.
 	cut bool
 	// parked is when every task had been seen once; nil if that was no sooner than
@@ -73,18 +73,10 @@ func (t *turn) run(ctx context.Context) (err error) {
 
 	t.show("enqueueing")
 	t.seen.tasks = t.scenario.tasks()
-	before, err := t.meter.commands(ctx)
-	if err != nil {
+	before, during := t.portions()
+	if err := t.enqueueBefore(ctx, before); err != nil {
 		return err
 	}
-	if err := t.enqueue(ctx); err != nil {
-		return fmt.Errorf("enqueueing: %w", err)
-	}
-	after, err := t.meter.commands(ctx)
-	if err != nil {
-		return err
-	}
-	t.seen.enqueueing = after - before
 
 	folder, err := os.MkdirTemp("", "rampmeter-backlog-")
 	if err != nil {
@@ -94,7 +86,7 @@ func (t *turn) run(ctx context.Context) (err error) {
 	if err := t.startFleet(folder); err != nil {
 		return err
 	}
-	err = t.watch(ctx)
+	err = t.watch(ctx, during)
 	if err = errors.Join(err, t.fleet.stop()); err != nil {
 		return err
 	}
@@ -132,8 +124,8 @@ const (
 	idleFor   = 3 * time.Second
 )
 
-// watch lets the workers go and looks on until the turn is over.
-func (t *turn) watch(ctx context.Context) error {
+// watch lets the workers go, enqueues the rest, and looks on until the turn is over.
+func (t *turn) watch(ctx context.Context, rest []lane) error {
 	before, err := t.meter.commands(ctx)
 	if err != nil {
 		return err
@@ -142,12 +134,20 @@ func (t *turn) watch(ctx context.Context) error {
 	if err := t.fleet.goAhead(); err != nil {
 		return err
 	}
+	enqueued, giveUp := t.enqueueDuring(ctx, rest)
+	defer giveUp()
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for over := false; !over; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case err := <-enqueued:
+			if err != nil {
+				return err
+			}
+			t.discount(rest)
+			enqueued = nil // it is said once
 		case <-ticker.C:
 		}
 		if over, err = t.look(ctx, before); err != nil {
