@@ -21,11 +21,14 @@ type policyCalls struct {
 	// remembers is set when a limit keeps who its tokens went to.
 	remembers bool
 	// paced is set when a limit counts over every interval, not by window or lease.
-	paced  bool
-	line   *lineOf
-	flight flight
-	leases *leases // nil without a concurrency limit
-	about  []int   // places of the limits that keep what the upstream says
+	paced bool
+	// oneCount is set when all requests go to the same counts: what one of them hears
+	// of the next free slot is true for all.
+	oneCount bool
+	line     *lineOf
+	flight   flight
+	leases   *leases // nil without a concurrency limit
+	about    []int   // places of the limits that keep what the upstream says
 }
 
 func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
@@ -35,6 +38,7 @@ func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 		c.remembers = c.remembers || limit.Algorithm == SlidingLog || limit.Algorithm == Concurrency
 		c.paced = c.paced || limit.isPaced()
 	}
+	c.oneCount = !slices.ContainsFunc(policy.Limits, func(l Limit) bool { return l.Per != "" })
 	c.scripts = lua.New(policy.script()...)
 	c.flight.most = max(1, mostKeys/len(policy.Limits))
 	c.flight.land = c.reserveAll
@@ -165,7 +169,11 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 			continue
 		}
 		numbers := reply[1+i*each : 1+(i+1)*each]
-		p.answer(c.reservation(p, reply[0], numbers, sent, received), nil)
+		r := c.reservation(p, reply[0], numbers, sent, received)
+		if c.oneCount {
+			c.flight.learn(r)
+		}
+		p.answer(r, nil)
 	}
 }
 

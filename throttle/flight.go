@@ -3,12 +3,14 @@ package throttle
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // flight carries concurrent requests of one process for one policy to Redis
 // together (group commit): whoever finds a call under way boards the next one,
-// which leaves when the one under way has landed. Nobody waits for company, and who
-// finds no call under way makes one himself, without a change of goroutines.
+// which leaves when the one under way has landed. Who finds no call under way makes
+// one himself, without a change of goroutines; unless he would have to wait for his
+// slot anyway: then the call leaves a little later, for others to come along.
 type flight struct {
 	most int                // passengers of one call
 	land func([]*passenger) // makes the call and answers every passenger
@@ -16,7 +18,21 @@ type flight struct {
 	mu      sync.Mutex
 	waiting []*passenger
 	flying  bool
+	// taken is until when all slots are taken, as the latest answers told; company is
+	// how long a call may wait for more passengers, at most, for that reason.
+	taken   time.Time
+	company time.Duration
 }
+
+// How long a call waits for more passengers: a part of the time until the first free
+// slot, so that no start is delayed. Not as long if they are sent into line, for then
+// workers wait for it who have others to send there.
+const (
+	companyPart     = 8
+	longestCompany  = 10 * time.Millisecond
+	shortestCompany = time.Millisecond
+	companyInLine   = 4 * time.Millisecond
+)
 
 // board queues a passenger for the next call, or makes it at once when nobody is
 // flying; then the passenger has its answer when board returns.
@@ -28,6 +44,12 @@ func (f *flight) board(p *passenger) {
 		return
 	}
 	f.flying = true
+	if wait := min(time.Until(f.taken)/companyPart, f.company); wait >= shortestCompany {
+		f.waiting = append(f.waiting, p)
+		f.mu.Unlock()
+		time.AfterFunc(wait, f.fly)
+		return
+	}
 	f.mu.Unlock()
 	f.land([]*passenger{p})
 
@@ -60,6 +82,17 @@ func (f *flight) fly() {
 			f.land(next)
 		}
 	}
+}
+
+// learn takes from a reservation for when slots are to be had.
+func (f *flight) learn(r *Reservation) {
+	taken, company := r.received.Add(r.RetryAfter()), longestCompany
+	if r.Outcome != Granted {
+		company = companyInLine
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.taken, f.company = taken, company
 }
 
 // present returns the passengers that have not left.

@@ -108,9 +108,10 @@ function line.is_behind(task)
     and (line_row(task.row).size > 0 or line_tag(lane_of(task.row)).value > line.virtual)
 end
 
--- How far ahead a task's slot may lie.
+-- How far ahead a task's slot may lie. None is sent away from a slot that the next
+-- one would get.
 function line.patience(task, wait_us)
-  return task.place and math.max(wait_us, woken_wait_us) or wait_us
+  return math.max(wait_us, task.place and woken_wait_us or idle_us)
 end
 
 -- The slot of a task that is behind others: one that nobody else will be in time for.

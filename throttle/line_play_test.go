@@ -1,0 +1,216 @@
+package throttle_test
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// play is a waiting line in virtual time: tasks ask, stand in line, are woken by one
+// dispatcher and ask again. Redis is real; only its clock is the play's.
+type play struct {
+	t       *testing.T
+	client  *redis.Client
+	limiter *throttle.Limiter
+	random  *rand.Rand
+
+	now    time.Duration // since noon
+	events events
+	number int
+
+	// What the play is like.
+	wait    time.Duration          // MaxWait of those who ask
+	latency func() time.Duration   // from a wake until the task asks
+	isLost  func(task string) bool // wakes that reach nobody
+
+	// What came of it.
+	starts    []turn
+	everybody tasks
+	asked     map[string]int
+	deleted   map[string]bool
+	wakes     int
+	idle      bool // the dispatcher waits for a signal
+}
+
+// turn is the start of a task.
+type turn struct {
+	task, lane string
+	at         time.Duration
+}
+
+const playClock = "clock"
+
+func newPlay(t *testing.T, server *throttletest.Server, policy throttle.Policy) *play {
+	t.Helper()
+	p := &play{
+		t: t, client: server.Client(), random: rand.New(rand.NewPCG(1, 2)),
+		latency: func() time.Duration { return 20 * time.Millisecond },
+		isLost:  func(string) bool { return false },
+		asked:   map[string]int{}, deleted: map[string]bool{}, idle: true,
+	}
+	p.config(policy)
+	p.at(0)
+	return p
+}
+
+// config gives the policy, "api", numbers that are in force from now on.
+func (p *play) config(policy throttle.Policy) {
+	p.t.Helper()
+	policy.Name = "api"
+	limiter, err := throttle.New(p.client, &throttle.Config{Policies: []throttle.Policy{policy}})
+	require.NoError(p.t, err)
+	throttle.RunByClockKey(limiter, playClock)
+	p.limiter = limiter
+}
+
+// at sets the clock.
+func (p *play) at(now time.Duration) {
+	p.t.Helper()
+	p.now = now
+	require.NoError(p.t, p.client.Set(p.t.Context(), playClock, noon.Add(now).UnixMicro(), 0).Err())
+}
+
+// after lets something happen, at the earliest now.
+func (p *play) after(d time.Duration, do func()) {
+	p.number++
+	heap.Push(&p.events, event{max(p.now, p.now+d), p.number, do})
+}
+
+// run plays until nothing happens any more, or until an instant.
+func (p *play) run(until time.Duration) {
+	p.t.Helper()
+	for len(p.events) > 0 && p.events[0].at <= until {
+		next := heap.Pop(&p.events).(event) //nolint:forcetypeassert // it holds nothing else
+		p.at(next.at)
+		next.do()
+	}
+}
+
+// ask lets a task ask, whether it was woken or not.
+func (p *play) ask(task string, attributes map[string]string) {
+	p.t.Helper()
+	p.asked[task]++
+	r, err := p.limiter.Reserve(p.t.Context(), throttle.Request{
+		Policy: "api", TaskID: task, Attributes: attributes, MaxWait: p.wait, Park: true,
+	})
+	require.NoError(p.t, err)
+	if r.Outcome == throttle.Granted {
+		p.starts = append(p.starts, turn{task, attributes["lane"], r.At.Sub(noon)})
+		return
+	}
+	require.NotNil(p.t, r.Place, "denied, but not in line")
+	if p.idle {
+		p.idle = false
+		p.after(0, p.wake)
+	}
+}
+
+// tasks are who is there, by name.
+type tasks map[string]map[string]string
+
+// enqueue lets n tasks of a lane ask, one after the other.
+func (p *play) enqueue(all tasks, lane string, n int, attributes ...string) {
+	p.t.Helper()
+	for i := range n {
+		own := map[string]string{"lane": lane}
+		for i := 0; i < len(attributes); i += 2 {
+			own[attributes[i]] = attributes[i+1]
+		}
+		name := fmt.Sprintf("%s/%06d", lane, i)
+		all[name] = own
+		p.ask(name, own)
+	}
+	p.everybody = all
+}
+
+// wake is what the dispatcher does.
+func (p *play) wake() {
+	p.t.Helper()
+	p.wakes++
+	call, err := p.limiter.Wake(p.t.Context(), "api", throttle.Waking{As: "us", Near: 350 * time.Millisecond})
+	require.NoError(p.t, err)
+	require.True(p.t, call.Leads)
+	for _, task := range call.Tasks {
+		switch {
+		case p.deleted[task.TaskID]:
+			require.NoError(p.t, p.limiter.Leave(p.t.Context(), "api", task))
+		case p.isLost(task.TaskID):
+		default:
+			p.after(p.latency(), func() { p.ask(task.TaskID, p.everybody[task.TaskID]) })
+		}
+	}
+	if p.idle = call.Next == 0; !p.idle {
+		p.after(call.Next, p.wake)
+	}
+}
+
+// order returns the tasks of a lane in the order of their starts.
+func (p *play) order(lane string) []string {
+	var names []string
+	for _, s := range p.starts {
+		if s.lane == lane {
+			names = append(names, s.task)
+		}
+	}
+	return names
+}
+
+// times returns all starts, as the judging functions take them.
+func (p *play) times() []time.Time {
+	times := make([]time.Time, len(p.starts))
+	for i, s := range p.starts {
+		times[i] = noon.Add(s.at)
+	}
+	return times
+}
+
+// done is when the last task of a lane started.
+func (p *play) done(lane string) (last time.Duration) {
+	for _, s := range p.starts {
+		if s.lane == lane {
+			last = max(last, s.at)
+		}
+	}
+	return last
+}
+
+// attempts is how often a task asked, on the average.
+func (p *play) attempts() float64 {
+	sum := 0
+	for _, n := range p.asked {
+		sum += n
+	}
+	return float64(sum) / float64(len(p.asked))
+}
+
+func cost(n int) string { return strconv.Itoa(n) }
+
+type event struct {
+	at     time.Duration
+	number int
+	do     func()
+}
+
+// events are a heap, the first to happen on top.
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].number < e[j].number
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) } //nolint:forcetypeassert // for heap alone
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}

@@ -1,0 +1,231 @@
+package throttle_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// forever is longer than any play.
+const forever = 24 * time.Hour
+
+func inLanes(limits ...throttle.Limit) throttle.Policy {
+	return throttle.Policy{Lane: "lane", Limits: limits}
+}
+
+// Laws 5, 6 and 7 for one lane: first in, first out, two attempts each, every token
+// used, and nothing but the limits' own state is left.
+func TestLineIsServedInOrder(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, throttle.Policy{Limits: []throttle.Limit{bucket("rate", 50, time.Second, 1)}})
+		p.enqueue(tasks{}, "", 200)
+		p.run(forever)
+		assert.IsIncreasing(t, p.order(""), "first in, first out")
+		assert.Len(t, p.starts, 200)
+		assert.Equal(t, 1, throttletest.MaxBurst(p.times(), 50, time.Second), "never over")
+		assert.InDelta(t, 1, throttletest.Used(p.times(), 1, 50, time.Second), 0.01)
+		assert.LessOrEqual(t, p.attempts(), 2.0)
+		assert.Less(t, p.wakes, 100, "a call for several slots")
+		for _, key := range server.Client().Keys(t.Context(), "rm:*").Val() {
+			assert.NotContains(t, key, "/line", "who has gone is forgotten")
+		}
+	})
+}
+
+// Law 7 between lanes: one tenant's backlog delays another's first task by no more
+// than its fair share does, and a newcomer's, too.
+func TestLanesShareFairly(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 100, time.Second, 1)))
+		all := tasks{}
+		p.enqueue(all, "big", 500)
+		for _, lane := range []string{"a", "b", "c"} {
+			p.enqueue(all, lane, 20)
+		}
+		p.after(2*time.Second, func() { p.enqueue(all, "new", 10) })
+		p.run(forever)
+		assert.Len(t, p.starts, 570)
+		// Four lanes at 25 per second each, and some of the big one's before.
+		for _, lane := range []string{"a", "b", "c"} {
+			assert.InDelta(t, 20.0/25, p.done(lane).Seconds(), 0.4, lane)
+			assert.IsIncreasing(t, p.order(lane))
+		}
+		// Two lanes at 50 per second each.
+		assert.InDelta(t, 2+10.0/50, p.done("new").Seconds(), 0.6)
+		assert.InDelta(t, 1, throttletest.Used(p.times(), 1, 100, time.Second), 0.01)
+	})
+}
+
+// The share is one of cost, not of tasks.
+func TestSharesAreOfCost(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		limit := bucket("rate", 100, time.Second, 10)
+		limit.Cost = "cost"
+		p := newPlay(t, server, inLanes(limit))
+		all := tasks{}
+		p.enqueue(all, "dear", 60, "cost", cost(10))
+		p.enqueue(all, "cheap", 600, "cost", cost(1))
+		p.run(3 * time.Second)
+		spent := map[string]int{}
+		for _, s := range p.starts {
+			if s.at > time.Second {
+				spent[s.lane] += map[string]int{"dear": 10, "cheap": 1}[s.lane]
+			}
+		}
+		assert.InDelta(t, 1, float64(spent["dear"])/float64(spent["cheap"]), 0.15)
+	})
+}
+
+// A row whose own keys are exhausted is in nobody's way, and costs no calls.
+func TestExhaustedKeysHoldNobodyElse(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		own := bucket("own", 5, time.Second, 1)
+		own.Per = "lane"
+		p := newPlay(t, server, inLanes(own, bucket("all", 1000, time.Second, 1)))
+		all := tasks{}
+		lanes := strings.Split("a b c d e f g h i j", " ")
+		for _, lane := range lanes {
+			p.enqueue(all, lane, 20)
+		}
+		p.run(forever)
+		for _, lane := range lanes {
+			assert.IsIncreasing(t, p.order(lane))
+			assert.InDelta(t, 19.0/5, p.done(lane).Seconds(), 0.05, lane)
+		}
+		assert.LessOrEqual(t, p.attempts(), 2.0)
+		assert.Less(t, p.wakes, 80)
+	})
+}
+
+// The same within a lane: tasks of one lane that count at several keys.
+func TestRowsOfALane(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		slow := bucket("own", 1, time.Second, 1)
+		slow.Per = "key"
+		p := newPlay(t, server, inLanes(slow, bucket("all", 20, time.Second, 1)))
+		all := tasks{}
+		for i := range 60 {
+			name, key := "x/"+cost(100+i), "slow"
+			if i%3 > 0 {
+				key = cost(i) // a key of its own
+			}
+			all[name] = map[string]string{"lane": "x", "key": key}
+			p.ask(name, all[name])
+		}
+		p.everybody = all
+		p.run(forever)
+		var slowOnes, others []string
+		for _, task := range p.order("x") {
+			if all[task]["key"] == "slow" {
+				slowOnes = append(slowOnes, task)
+			} else {
+				others = append(others, task)
+			}
+		}
+		assert.Len(t, slowOnes, 20)
+		assert.IsIncreasing(t, slowOnes)
+		assert.IsIncreasing(t, others, "in the order of the lane, not of the rows")
+		assert.InDelta(t, 19, p.done("x").Seconds(), 0.1)
+	})
+}
+
+// Law 4: wakes that reach nobody are repeated, and deleted tasks make way.
+func TestWakesAreRepeated(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 50, time.Second, 1)))
+		p.isLost = func(string) bool { return p.random.IntN(5) == 0 }
+		p.enqueue(tasks{}, "a", 200)
+		for task := range p.everybody {
+			if strings.HasSuffix(task, "7") {
+				p.deleted[task] = true
+			}
+		}
+		p.run(forever)
+		started := map[string]bool{}
+		for _, s := range p.starts {
+			started[s.task] = true
+		}
+		for task := range p.everybody {
+			assert.True(t, started[task] || p.deleted[task], task)
+		}
+		assert.Len(t, p.starts, len(started), "once each")
+		assert.Less(t, p.done("a"), 20*time.Second)
+	})
+}
+
+// Law 9: other numbers are in force for those in line, at the next call; those who
+// were woken too early go back to their places.
+func TestLineHeedsNewNumbers(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		rate := func(n int64) throttle.Policy { return inLanes(bucket("rate", n, time.Second, 1)) }
+		p := newPlay(t, server, rate(10))
+		p.enqueue(tasks{}, "a", 300)
+		p.after(2*time.Second, func() { p.config(rate(200)) })
+		p.after(3*time.Second, func() { p.config(rate(10)) })
+		p.run(forever)
+		during := func(from, to time.Duration) (n int) {
+			for _, s := range p.starts {
+				if s.at >= from && s.at < to {
+					n++
+				}
+			}
+			return n
+		}
+		assert.InDelta(t, 20, during(0, 2*time.Second), 2)
+		assert.Greater(t, during(2*time.Second, 3*time.Second), 80, "within a second")
+		assert.InDelta(t, 40, during(3500*time.Millisecond, 7500*time.Millisecond), 4)
+		assert.IsIncreasing(t, p.order("a"), "nobody lost their place")
+	})
+}
+
+// A window's tasks are spread over it: no herd when it opens.
+func TestNoHerdInAWindow(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		window := throttle.Limit{Name: "w", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 50, Period: 5 * time.Second}}
+		p := newPlay(t, server, throttle.Policy{Limits: []throttle.Limit{window}})
+		p.enqueue(tasks{}, "", 200)
+		p.run(forever)
+		assert.Len(t, p.starts, 200)
+		assert.LessOrEqual(t, throttletest.MaxPerWindow(p.times(), 5*time.Second, noon), 50)
+		assert.Less(t, p.done(""), 20*time.Second, "four windows")
+		herd := 0
+		for _, s := range p.starts {
+			if s.at >= 5*time.Second && s.at%(5*time.Second) < 250*time.Millisecond {
+				herd++
+			}
+		}
+		assert.LessOrEqual(t, herd, 3*6)
+	})
+}
+
+// A task that comes back by itself while it stands in line keeps its place.
+func TestPlaceIsKept(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		p.enqueue(tasks{}, "a", 10)
+		again, err := p.limiter.Reserve(t.Context(), throttle.Request{
+			Policy: "api", TaskID: "a/000004", Attributes: map[string]string{"lane": "a"}, Park: true,
+		})
+		require.NoError(t, err)
+		require.NotNil(t, again.Place)
+		assert.Equal(t, int64(4), again.Place.Position, "the first has started")
+		assert.Equal(t, "a", again.Place.Lane)
+		assert.Equal(t, noon.UTC(), again.Place.Since.UTC().Truncate(time.Second))
+		assert.InDelta(t, 4*time.Minute, again.Place.Expected.Sub(noon), float64(time.Second))
+	})
+}
