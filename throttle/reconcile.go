@@ -178,12 +178,7 @@ func (c *policyCalls) said(limit *Limit, o Observation, now time.Time, heard *He
 		return nothing
 	}
 	longest := c.policy.Upstream.LongestFreeze()
-	window := reading.Window
-	if window <= 0 || window > limit.Rate.Period && !reading.Refills {
-		// What follows a window is taken to be one that is not longer than declared:
-		// if it is, its first response says so, but until then nothing would start.
-		window = limit.Rate.Period
-	}
+	window := reading.windowFor(limit)
 	reset := reading.Reset
 	if reset <= 0 {
 		reset = min(window, longest)
@@ -208,6 +203,25 @@ func (c *policyCalls) said(limit *Limit, o Observation, now time.Time, heard *He
 		kind, max(0, reading.Limit), reading.Remaining,
 		date.Add(reset).UnixMicro(), reset.Microseconds(), window.Microseconds(),
 	}
+}
+
+// windowFor is the reading's window where it corrects that limit.
+//
+// What follows a window is taken to be one that is no longer than declared: if it is,
+// its first response says so, but until then nothing would start. How long a bucket
+// takes to fill may be told by the time that is left until it is full; where that is
+// told in whole seconds it is far too long for a bucket that is nearly full.
+func (r Reading) windowFor(limit *Limit) time.Duration {
+	window, period := r.Window, limit.Rate.Period
+	switch missing := r.Limit - r.Remaining; {
+	case !r.Refills && (window <= 0 || window > period):
+		return period
+	case r.Refills && window <= 0 && r.Reset > 0 && missing > 0:
+		return max(time.Microsecond, min(period, time.Duration(float64(r.Reset)/float64(missing)*float64(r.Limit))))
+	case window <= 0:
+		return period
+	}
+	return window
 }
 
 // closing is for how long the observation closes this call's key of a limit, in

