@@ -3,6 +3,7 @@ package backlog
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -56,7 +57,8 @@ func installBullMQ(ctx context.Context) (*bullMQFiles, error) {
 			return nil, fmt.Errorf("npm could not install it: %w: %s", err, lastLine(output))
 		}
 	}
-	script := filepath.Join(folder, "worker.mjs")
+	// Another version of the bench may be running: each has a script of its own.
+	script := filepath.Join(folder, fmt.Sprintf("worker-%x.mjs", sha256.Sum256(bullMQScript)))
 	return &bullMQFiles{node: node, script: script}, os.WriteFile(script, bullMQScript, 0o644)
 }
 

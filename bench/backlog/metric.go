@@ -26,7 +26,8 @@ var metrics = []metric{
 	{"commands_per_enqueue", "", decimals(1), commandsPerEnqueue},
 	// Those from when all tasks had been seen, for each start from then on.
 	{"commands_per_wake", "per wake", decimals(1), commandsPerWake},
-	// What was started of what the limit allows from the first start to the last.
+	// What was started of what the limit allows from the first start to the last. It is
+	// above 100 % for a contender whose own algorithm allows more.
 	{"quota_used", "quota used", percent, quotaUsed},
 	// The same from when all tasks had been seen.
 	{"quota_used_parked", "once parked", percent, quotaUsedParked},
@@ -35,6 +36,7 @@ var metrics = []metric{
 	// How long after its reserved slot a handler started.
 	{"slot_p50_ms", "late p50", milliseconds, slotLateness(50)},
 	{"slot_p99_ms", "late p99", milliseconds, slotLateness(99)},
+	{"slot_max_ms", "at most", milliseconds, slotLateness(100)},
 	// The most starts of a tenant, or of all, in any interval of one period.
 	{"busiest_period", "busiest", decimals(0), busiest},
 	// How many starts there were at most above what the limit allows.
