@@ -111,7 +111,7 @@ func (u *Upstream) meter(key string) meter {
 	return m
 }
 
-// header tells how the quota stands in GitHub's way.
+// header tells how the quota stands in GitHub's way, and a bucket in OpenAI's.
 func (v *verdict) header() http.Header {
 	h := http.Header{}
 	h.Set("X-Ratelimit-Limit", strconv.FormatInt(v.limit, 10))
@@ -119,6 +119,12 @@ func (v *verdict) header() http.Header {
 	h.Set("X-Ratelimit-Used", strconv.FormatInt(v.limit-v.remaining, 10))
 	h.Set("X-Ratelimit-Reset", strconv.FormatInt(wholeSeconds(v.reset.Sub(time.Unix(0, 0))), 10))
 	h.Set("X-Ratelimit-Resource", "core")
+	if v.refillIn > 0 {
+		// A bucket is told as OpenAI does, too: its reset is when it is full.
+		h.Set("X-Ratelimit-Limit-Requests", strconv.FormatInt(v.limit, 10))
+		h.Set("X-Ratelimit-Remaining-Requests", strconv.FormatInt(v.remaining, 10))
+		h.Set("X-Ratelimit-Reset-Requests", v.refillIn.String())
+	}
 	return h
 }
 

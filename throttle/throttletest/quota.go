@@ -53,6 +53,8 @@ type verdict struct {
 	reset time.Time
 	// retryAfter is how long until a refused call would pass.
 	retryAfter time.Duration
+	// refillIn, of a bucket, is how long until it is full; zero for windows.
+	refillIn time.Duration
 }
 
 func (q *Quota) newMeter() meter {
@@ -123,7 +125,8 @@ func (m *bucketMeter) take(now time.Time) verdict {
 		v.retryAfter = m.at.Sub(now) + m.refill(token-m.level)
 	}
 	v.remaining = m.level / token
-	v.reset = m.at.Add(m.refill(full - m.level))
+	v.refillIn = m.refill(full - m.level)
+	v.reset = m.at.Add(v.refillIn)
 	return v
 }
 

@@ -95,7 +95,13 @@ func TestQuota(t *testing.T) {
 				limit = tt.quota.Burst
 			}
 			for i, s := range tt.steps {
-				want := verdict{s.passed, limit, s.remaining, noon.Add(s.reset), s.retryAfter}
+				want := verdict{s.passed, limit, s.remaining, noon.Add(s.reset), s.retryAfter, 0}
+				if bucket, ok := m.(*bucketMeter); ok {
+					got := m.take(noon.Add(s.at))
+					want.refillIn = noon.Add(s.reset).Sub(bucket.at)
+					assert.Equal(t, want, got, "call %d, at %s", i, s.at)
+					continue
+				}
 				assert.Equal(t, want, m.take(noon.Add(s.at)), "call %d, at %s", i, s.at)
 			}
 		})
