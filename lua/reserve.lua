@@ -11,14 +11,16 @@
 --         wait_us     how far ahead a slot may lie
 --         who         the task, for limits that remember it
 --         attempt     where in KEYS the answer to this attempt is kept; 0 for nowhere
---         row, weight (with a line only) where they stand in line, and their lane's
---                     weight
+--         row, weight, defer_us (with a line only) where they stand in line, their
+--                     lane's weight, and how far ahead they may be expected to start;
+--                     negative for those that are not to stand in line
 --         place, cost for each limit: where in KEYS its state key is, and tokens
 -- Reply now_us, then for each request:
 --         at_us       the slot, or the first instant at which it would pass; when it
 --                     is expected to start, for who is in line
 --         granted     1 or 0; 2 for who is in line now, with its position and its
---                     place in the first two receipts
+--                     place in the first two receipts; 3 for who would be, but for
+--                     its defer_us
 --         held_by     the limit that set at_us (1..n), 0 for none, -1 for a freeze
 --         use_by_us   a start must come before it; 0 for no such instant
 --         receipt_1, receipt_2                  for each limit, for cancel
@@ -120,8 +122,8 @@ local function decide(task, wait_us, who, attempt)
       reply[i] = 0
     end
     if task then
-      reply[size + 2] = 2
-      reply[size + 1], reply[receipts + 1], reply[receipts + 2] = line.join(task, costs, at)
+      reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
+        line.join(task, costs, at, held_by)
     end
   end
 end

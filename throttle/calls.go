@@ -89,7 +89,7 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 		}
 		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first), attempt)
 		if inLine {
-			args = append(args, c.line.row(first.request.Attributes), 1)
+			args = append(args, c.line.row(first.request.Attributes), 1, first.deferUS())
 		}
 		for i := range c.policy.Limits {
 			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])
@@ -108,7 +108,8 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 // equal reports whether two claims ask for the same.
 func (c *policyCalls) equal(a, b *claim) bool {
 	return a.request.Attempt == "" && b.request.Attempt == "" &&
-		a.request.MaxWait == b.request.MaxWait && c.who(a) == c.who(b) && c.line.sameRow(a, b) &&
+		a.request.MaxWait == b.request.MaxWait && a.request.MaxDefer == b.request.MaxDefer &&
+		c.who(a) == c.who(b) && c.line.sameRow(a, b) &&
 		slices.Equal(a.keys, b.keys) && slices.Equal(a.costs, b.costs)
 }
 
@@ -198,7 +199,8 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 	switch reply[1] {
 	case 1:
 		r.Outcome = Granted
-	case 2:
+	case 2, 3:
+		r.TurnedAway = reply[1] == 3
 		r.Place = &Place{
 			Lane:     c.line.lane(p.claim.request.Attributes),
 			Position: reply[4],

@@ -81,7 +81,7 @@ func (f *configFile) lost(path string) bool {
 // keys are the keys of each kind of mapping, in the order messages name them.
 var keys = map[string][]string{
 	"the file":    {"policies", "routes"},
-	"a policy":    {"limits", "lane", "max_wait", "upstream"},
+	"a policy":    {"limits", "lane", "max_wait", "max_defer", "overload", "upstream"},
 	"a limit":     slices.Concat([]string{"name", "algorithm"}, algorithmKeyNames(), []string{"per", "cost"}),
 	"a route":     {"task", "policy"},
 	"an upstream": {"api", "headroom", "quotas", "max_freeze"},
@@ -116,6 +116,10 @@ func (f *configFile) policy(it item) Policy {
 			policy.Lane = f.option(it)
 		case "max_wait":
 			policy.MaxWait = f.maxWait(it)
+		case "max_defer":
+			policy.MaxDefer = f.duration(it, f.option(it), checkMaxDefer)
+		case "overload":
+			policy.Overload = Overload(f.option(it))
 		case "upstream":
 			policy.Upstream = f.upstream(it)
 		}

@@ -26,6 +26,11 @@ type Request struct {
 	// Park makes a denied request join the waiting line of its policy under its
 	// TaskID, which must not be empty, and makes any request heed that line.
 	Park bool
+	// MaxDefer is how far ahead the start of a denied request may be expected for it to
+	// join the line; one that stands there already leaves it otherwise. For requests that
+	// only lack a slot of a concurrency limit it does not count. Zero means no bound;
+	// with a negative MaxDefer no request joins, whatever it lacks.
+	MaxDefer time.Duration
 }
 
 // Outcome is what came of a request.
@@ -68,8 +73,11 @@ type Decision struct {
 	// frozen until then, and empty when At is Now.
 	HeldBy string
 	// Place is where the task of a denied request with Park stands in line, and nil
-	// for others.
+	// for others; see TurnedAway.
 	Place *Place
+	// TurnedAway tells that a denied request did not join the line because of its
+	// MaxDefer. Place then says where it would have stood.
+	TurnedAway bool
 	// Limits has the state of every limit of the policy, in the policy's order,
 	// after this decision. Empty for Never. What the upstream itself has told comes
 	// after them, as "hourly/upstream" for a limit named hourly, once it has.

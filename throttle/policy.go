@@ -36,6 +36,11 @@ type Policy struct {
 	// MaxWait is how long a worker may hold a task until its slot. Zero means
 	// DefaultMaxWait; negative means a worker never holds a task.
 	MaxWait time.Duration
+	// MaxDefer is how far ahead the start of a task may be expected for the task to be
+	// parked; it bounds MaxWait, too. Zero means no bound.
+	MaxDefer time.Duration
+	// Overload is what becomes of tasks that are not parked. Empty means OverloadPark.
+	Overload Overload
 	// Upstream says how to heed what the upstream tells of its quota. Nil means not
 	// at all, besides freezing the policy for a [RateLimitedError].
 	Upstream *Upstream

@@ -54,7 +54,7 @@ type Reservation struct {
 // the request's MaxWait.
 //
 // Of a reservation that was not granted it returns at once an
-// [*ThrottledError], or a [*NeverError]. When ctx ends first it cancels the
+// [*ThrottledError], an [*OverloadError] or a [*NeverError]. When ctx ends first it cancels the
 // reservation and returns ctx's error.
 func (r *Reservation) Wait(ctx context.Context) error {
 	for late := 0; ; late++ {
@@ -62,6 +62,9 @@ func (r *Reservation) Wait(ctx context.Context) error {
 		case Never:
 			return r.claim.never
 		case Denied:
+			if r.TurnedAway {
+				return r.Overloaded()
+			}
 			return r.Throttled()
 		case Granted:
 		}

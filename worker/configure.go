@@ -40,7 +40,7 @@ func (m *Middleware) Configure(config asynq.Config) asynq.Config {
 
 	if handler := config.ErrorHandler; handler != nil {
 		config.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
-			if !isThrottled(err) {
+			if !isThrottled(err) && !isDropped(err) {
 				handler.HandleError(ctx, task, err)
 			}
 		})

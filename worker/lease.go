@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 
-	"github.com/hibiken/asynq"
 	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/throttle"
@@ -13,7 +12,7 @@ import (
 // work runs the handler. The task's slots of concurrency limits are held until the
 // handler has really ended, by a panic as well: asynq may give up on one that does
 // not heed its context, but the calls of that one go on.
-func (a *attempt) work(ctx context.Context, next asynq.Handler) error {
+func (a *attempt) work(ctx context.Context) error {
 	if r := a.reservation; r != nil {
 		held := context.WithoutCancel(ctx)
 		r.Hold(held)
@@ -21,7 +20,7 @@ func (a *attempt) work(ctx context.Context, next asynq.Handler) error {
 		defer a.settle(held, r)
 		ctx = upstream.WithObserver(throttle.NewContext(ctx, r), a.heard)
 	}
-	return next.ProcessTask(ctx, a.task)
+	return a.handler.ProcessTask(ctx, a.task)
 }
 
 // release ends the task's slots. Where that fails they end with their leases.

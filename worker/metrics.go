@@ -15,6 +15,7 @@ type metrics struct {
 	wait       *prometheus.HistogramVec
 	deferrals  *prometheus.CounterVec
 	refusals   *prometheus.CounterVec
+	overloads  *prometheus.CounterVec
 	rateLimits *prometheus.CounterVec
 	upstream   *prometheus.CounterVec
 	allowed    *prometheus.GaugeVec
@@ -36,6 +37,10 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "rampmeter_refused_total",
 			Help: "Tasks archived because they lack an attribute or can never pass.",
 		}, []string{"policy"}),
+		overloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rampmeter_overload_total",
+			Help: "Tasks whose start was too far ahead, by what was done with them: reject, drop or degrade.",
+		}, []string{"policy", "strategy"}),
 		rateLimits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rampmeter_rate_limited_total",
 			Help: "Calls the upstream refused because of its quota.",
@@ -56,7 +61,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.wait, m.deferrals, m.refusals, m.rateLimits, m.upstream, m.allowed, m.cuts} {
+	for _, c := range []prometheus.Collector{m.wait, m.deferrals, m.refusals, m.overloads, m.rateLimits, m.upstream, m.allowed, m.cuts} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
@@ -77,6 +82,10 @@ func (m *metrics) deferred(err *throttle.ThrottledError) {
 }
 
 func (m *metrics) refused(policy string) { m.refusals.WithLabelValues(policy).Inc() }
+
+func (m *metrics) overloaded(policy string, strategy throttle.Overload) {
+	m.overloads.WithLabelValues(policy, string(strategy)).Inc()
+}
 
 func (m *metrics) rateLimited(policy string) { m.rateLimits.WithLabelValues(policy).Inc() }
 

@@ -35,6 +35,16 @@ type MiddlewareConfig struct {
 	// means one on the Limiter's Redis, which is right where tasks and limits live in
 	// the same.
 	Inspector *asynq.Inspector
+	// Fallbacks are what runs in place of a task's handler where a policy, by its name,
+	// degrades when it is overloaded; an [asynq.ServeMux] is one for several types of
+	// tasks. A fallback runs without a reservation, at once, and what it returns is what
+	// becomes of the task. Each policy with throttle.OverloadDegrade needs one.
+	Fallbacks map[string]asynq.Handler
+	// OnOverload decides on a task whose start is too far ahead, in place of its policy's
+	// overload strategy: see [throttle.Overload]. What it returns for a task whose
+	// deadline can not be met is taken as throttle.OverloadReject if it is OverloadPark.
+	// Nil means that the policies decide. It may be called concurrently.
+	OnOverload func(context.Context, *asynq.Task, *throttle.OverloadError) throttle.Overload
 }
 
 // Middleware makes handlers wait for their policy. It is safe for concurrent use
@@ -47,6 +57,8 @@ type Middleware struct {
 	told       sync.Map // what the upstream was last logged to allow, by policy/limit
 
 	maxRefusals int64
+	fallbacks   map[string]asynq.Handler
+	onOverload  func(context.Context, *asynq.Task, *throttle.OverloadError) throttle.Overload
 	dispatcher  *dispatcher
 	dispatch    sync.Once // starts it
 	rooms       waitingRoom
@@ -60,13 +72,19 @@ type Middleware struct {
 	owned    io.Closer // the connection that Open made; may be nil
 }
 
-// NewMiddleware returns a Middleware, or an error when the Limiter is missing or
-// the metrics can not be registered.
+// NewMiddleware returns a Middleware, or an error when the Limiter or a fallback is
+// missing or the metrics can not be registered.
 func NewMiddleware(config MiddlewareConfig) (*Middleware, error) {
 	if config.Limiter == nil {
 		return nil, errors.New("worker: MiddlewareConfig.Limiter is required")
 	}
-	m := &Middleware{limiter: config.Limiter, attributes: config.Attributes, log: config.Logger, maxRefusals: config.MaxRefusals}
+	if err := checkFallbacks(config.Limiter.Config(), config.Fallbacks); err != nil {
+		return nil, err
+	}
+	m := &Middleware{
+		limiter: config.Limiter, attributes: config.Attributes, log: config.Logger, maxRefusals: config.MaxRefusals,
+		fallbacks: config.Fallbacks, onOverload: config.OnOverload,
+	}
 	if m.maxRefusals <= 0 {
 		m.maxRefusals = defaultMaxRefusals
 	}
@@ -101,8 +119,8 @@ func NewMiddleware(config MiddlewareConfig) (*Middleware, error) {
 func (m *Middleware) Wrap(next asynq.Handler) asynq.Handler {
 	m.dispatch.Do(m.dispatcher.start)
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		a := &attempt{Middleware: m, task: task, policy: m.limiter.Config().PolicyFor(task.Type())}
-		return a.run(ctx, next)
+		a := &attempt{Middleware: m, task: task, next: next, policy: m.limiter.Config().PolicyFor(task.Type())}
+		return a.run(ctx)
 	})
 }
 
@@ -134,14 +152,20 @@ type attempt struct {
 	reservation *throttle.Reservation
 	// leaves is when a task that stays here without a slot gives up; see stay.
 	leaves time.Time
+	// next is the program's handler, and handler what runs: that or a fallback.
+	next, handler asynq.Handler
+	// parks is set for a task that is to stand in line however long that takes, lastCall
+	// for one that asks a last time before it is given up.
+	parks, lastCall bool
 }
 
 // run admits the task and runs it, until there is something to tell asynq.
-func (a *attempt) run(ctx context.Context, next asynq.Handler) error {
+func (a *attempt) run(ctx context.Context) error {
 	for {
+		a.handler = a.next
 		err := a.admit(ctx)
 		if err == nil {
-			err = a.work(ctx, next)
+			err = a.work(ctx)
 		}
 		if limited := (*throttle.RateLimitedError)(nil); errors.As(err, &limited) {
 			// The upstream is right: close the policy for everybody and ask again.
@@ -156,6 +180,9 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) error {
 		asksAgain, ended := a.stay(ctx, throttled)
 		if ended != nil {
 			return ended
+		}
+		if !asksAgain && a.isGivenUp(throttled) {
+			asksAgain, a.lastCall = true, true
 		}
 		if !asksAgain {
 			a.metrics.deferred(throttled)
@@ -173,9 +200,10 @@ func (a *attempt) admit(ctx context.Context) error {
 		return a.shutdown()
 	}
 	asked := time.Now()
-	reservation, err := a.reserve(ctx)
+	reservation, err := a.reserveInTime(ctx)
 	var (
 		attribute *throttle.AttributeError
+		overload  *throttle.OverloadError
 		never     *throttle.NeverError
 		throttled *throttle.ThrottledError
 	)
@@ -189,6 +217,8 @@ func (a *attempt) admit(ctx context.Context) error {
 	case errors.As(err, &attribute), errors.As(err, &never):
 		a.metrics.refused(a.policy.Name)
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+	case errors.As(err, &overload):
+		return a.overloaded(ctx, overload)
 	case errors.As(err, &throttled):
 		return a.park(throttled)
 	case a.draining.Err() != nil:
@@ -198,13 +228,14 @@ func (a *attempt) admit(ctx context.Context) error {
 }
 
 // reserve asks for the task's slot, and waits for it where it is near.
-func (a *attempt) reserve(ctx context.Context) (*throttle.Reservation, error) {
+func (a *attempt) reserve(ctx context.Context, maxDefer time.Duration) (*throttle.Reservation, error) {
 	reservation, err := a.limiter.Reserve(ctx, throttle.Request{
 		Policy:     a.policy.Name,
 		TaskID:     taskName(ctx),
 		Attributes: a.attributes(a.task),
-		MaxWait:    a.patience(),
+		MaxWait:    a.longestWait(ctx),
 		Park:       true,
+		MaxDefer:   maxDefer,
 	})
 	if err != nil {
 		return nil, err
@@ -217,9 +248,10 @@ func (a *attempt) reserve(ctx context.Context) (*throttle.Reservation, error) {
 
 // patience is how long the task may wait here for its slot: as its policy says. But
 // where lanes share a policy, tasks that wait here hide those of other lanes behind
-// them. So when half of the workers wait, the others find out who else is there.
+// them. So when half of the workers wait, the others find out who else is there; but
+// not if that is the end of them.
 func (a *attempt) patience() time.Duration {
-	if a.policy.Lane != "" && a.crowd.isDense() {
+	if a.policy.Lane != "" && a.policy.Parks() && a.crowd.isDense() {
 		return 0
 	}
 	return a.policy.Wait()

@@ -32,11 +32,14 @@ type ServerConfig struct {
 	ShutdownTimeout time.Duration
 	// ErrorHandler hears of tasks that failed, never of deferred ones. May be nil.
 	ErrorHandler asynq.ErrorHandler
-	// Attributes, Logger, Registerer and MaxRefusals are those of [MiddlewareConfig].
+	// Attributes, Logger, Registerer, MaxRefusals, Fallbacks and OnOverload are those of
+	// [MiddlewareConfig].
 	Attributes  func(*asynq.Task) map[string]string
 	Logger      *zap.Logger
 	Registerer  prometheus.Registerer
 	MaxRefusals int64
+	Fallbacks   map[string]asynq.Handler
+	OnOverload  func(context.Context, *asynq.Task, *throttle.OverloadError) throttle.Overload
 }
 
 // Defaults of a Server.
@@ -95,6 +98,8 @@ func (s *Server) build() error {
 		Logger:      s.config.Logger,
 		Registerer:  s.config.Registerer,
 		MaxRefusals: s.config.MaxRefusals,
+		Fallbacks:   s.config.Fallbacks,
+		OnOverload:  s.config.OnOverload,
 	})
 	if err != nil {
 		return err

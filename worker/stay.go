@@ -22,7 +22,7 @@ const longestStay = 30 * time.Second
 // A task that lacks a slot of a concurrency limit stays for as long as its policy
 // lets it wait, for nobody knows when a slot is free; unless too many do.
 func (a *attempt) stay(ctx context.Context, deferred *throttle.ThrottledError) (asksAgain bool, err error) {
-	if isLastAttempt(ctx) {
+	if isLastAttempt(ctx) && !a.isRejecting(deferred) {
 		until := deferred.RetryAfter
 		if deferred.Place != nil {
 			until = min(until, longestStay)

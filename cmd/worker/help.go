@@ -39,6 +39,12 @@ Examples:
   The same from the environment, as containers like it:
     RAMPMETER_CONFIG=policies.yaml RAMPMETER_QUEUES=critical=6,default=1 worker
 
+Tasks that can not start in time:
+
+  "overload: reject" or "drop" in a policy, and "max_defer: 10m", say what becomes of
+  them. "overload: degrade" needs a handler to fall back on, which a program of your
+  own can have and this one has not.
+
 A policies file:
 
   policies:

@@ -91,11 +91,15 @@ local function parse_member(member)
 end
 
 -- How long the limits take to make up for a task's costs: the slowest of those that
--- all rows share, and the slowest of all.
-local function times_of(costs)
+-- all rows share, and the slowest of all; on request only of those in which time alone
+-- tells, which leaves out leases.
+local function times_of(costs, by_time)
   local shared_us, slowest_us = 0, 0
   for i, limit in ipairs(limits) do
     local us = costs[i] * limit.period_us / limit.count
+    if by_time and limit.algorithm.renew then
+      us = 0
+    end
     slowest_us = math.max(slowest_us, us)
     if limit.value == 0 then
       shared_us = math.max(shared_us, us)

@@ -79,11 +79,11 @@ end
 local line_tickets = line.is_there and line_requests > 0
   and redis.call('HMGET', line_key('woken'), unpack(ARGV, line_members + 1, line_members + line_requests)) or {}
 
-local current_row, current_weight
+local current_row, current_weight, current_defer_us
 
 -- Reads where the next requests stand.
 function line.next_row()
-  current_row, current_weight = next_text(), next_number()
+  current_row, current_weight, current_defer_us = next_text(), next_number(), next_number()
 end
 
 -- The next request's task, or nil if it has nothing to do with the line.
@@ -93,7 +93,7 @@ function line.next_task()
   if member == '' then
     return nil
   end
-  local task = { member = member, row = current_row, weight = current_weight }
+  local task = { member = member, row = current_row, weight = current_weight, defer_us = current_defer_us }
   local ticket = line_tickets[line_members - first_member]
   if ticket then
     local place, share = string.match(ticket, '^(%d+),%d+,%d+,([^/]+)/')
@@ -137,13 +137,30 @@ function line.start(task, costs)
   move_tag(row.lane, share_of(costs, task.weight))
 end
 
--- A denied task takes its place: at the end of its row, or where it was. Returns the
--- instant at which it is expected to start, its position and its place. `at` is the
--- first instant at which it would pass if it were alone.
-function line.join(task, costs, at)
+-- When a task is expected to start that stands at that position of its row, and that
+-- many are ahead of it in line: `from` is when it would pass if it were alone.
+local function expected_at(from, ahead, position, costs, by_time)
+  local shared_us, slowest_us = times_of(costs, by_time)
+  return math.ceil(from + math.max(ahead * shared_us, (position - 1) * slowest_us))
+end
+
+-- Whether a task is not to stand in line. When a lease ends nobody can tell, so where
+-- it was one that held the task back, only those before it put it off.
+local function is_turned_away(task, costs, at, held_by, ahead, position)
+  if task.defer_us < 0 then
+    return true
+  end
+  local lacks_lease = held_by > 0 and limits[held_by].algorithm.renew
+  return expected_at(lacks_lease and now or at, ahead, position, costs, true) - now > task.defer_us
+end
+
+-- A denied task takes its place: at the end of its row, or where it was. Returns 2, the
+-- instant at which it is expected to start, its position and its place; or 3 and these
+-- if it is turned away. `at` is the first instant at which it would pass if it were
+-- alone, and `held_by` the limit that says so.
+function line.join(task, costs, at, held_by)
   local row = line_row(task.row)
   local place = task.place or math.max(now, line.last + 1)
-  line.last = math.max(line.last, place)
   line.kept = math.max(line.kept, now + KEPT_US)
   local added = redis.call('ZADD', row.key, 'NX', int(place), task.member)
   if task.place then
@@ -154,6 +171,19 @@ function line.join(task, costs, at)
   if added == 0 or task.place then
     position = redis.call('ZRANK', row.key, task.member) + 1
   end
+  line.lanes = line.lanes or redis.call('ZCARD', line_key('ready'))
+  local lanes = line.lanes + (line_tag(row.lane).key ~= line_key('ready') and 1 or 0)
+  local ahead = math.min(line.count + added, position * math.max(1, lanes)) - 1
+  local expected = expected_at(at, ahead, position, costs)
+  if is_turned_away(task, costs, at, held_by, ahead, position) then
+    redis.call('ZREM', row.key, task.member)
+    if added == 0 then
+      row.size, line.count, joined = row.size - 1, line.count - 1, true
+    end
+    return 3, expected, position, place
+  end
+
+  line.last = math.max(line.last, place)
   row.head = position == 1 and place or row.head
   row.size, line.count, joined = row.size + added, line.count + added, true
   if added == 1 and row.size == 1 then
@@ -165,14 +195,10 @@ function line.join(task, costs, at)
     redis.call('HSET', line_key('weights'), row.lane, task.weight)
     line.keep(line_key('weights'))
   end
-  line.lanes = line.lanes or redis.call('ZCARD', line_key('ready'))
-  local ahead = math.min(line.count, position * math.max(1, line.lanes)) - 1
-  local shared_us, slowest_us = times_of(costs)
-  local expected = math.ceil(at + math.max(ahead * shared_us, (position - 1) * slowest_us))
   line.kept = math.max(line.kept, 2 * expected - now + KEPT_US)
   row.touched = true
   line.is_there = true
-  return expected, position, place
+  return 2, expected, position, place
 end
 
 -- Writes the rest.
