@@ -170,6 +170,7 @@ func TestConcurrencyAgainstOracle(t *testing.T) {
 	t.Parallel()
 	client := throttletest.Redis(t).Client()
 	for seed := range uint64((modelOps(t) + episodeOps - 1) / episodeOps) {
+		forgetScripts(t, client, seed)
 		tellSlotsStory(t, client, seed)
 	}
 }

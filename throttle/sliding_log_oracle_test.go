@@ -190,6 +190,7 @@ func TestSlidingLogLongLineAgainstOracle(t *testing.T) {
 	client := throttletest.Redis(t).Client()
 	const storyOps = 100 // each compared by hand with every interval
 	for seed := range uint64(modelOps(t) / storyOps / 4) {
+		forgetScripts(t, client, seed)
 		tellOfALine(t, client, seed, storyOps)
 	}
 }
