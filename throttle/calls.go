@@ -29,6 +29,8 @@ type policyCalls struct {
 	flight   flight
 	leases   *leases // nil without a concurrency limit
 	about    []int   // places of the limits that keep what the upstream says
+	// closures are what this process knows to be closed.
+	closures closures
 }
 
 func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
@@ -210,6 +212,9 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 	}
 	if reply[3] > 0 {
 		r.useBy = time.UnixMicro(reply[3])
+	}
+	if r.HeldBy == HeldByFreeze && r.Outcome == Denied {
+		c.closures.close("", r.RetryAfter())
 	}
 	return r
 }

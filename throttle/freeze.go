@@ -23,6 +23,7 @@ func (l *Limiter) Unfreeze(ctx context.Context, policy string) error {
 	if !ok {
 		return unknownPolicy(policy)
 	}
+	calls.closures.open("")
 	return wrapCall("unfreeze", policy, l.redis.Del(ctx, calls.freezeKey).Err())
 }
 
@@ -65,6 +66,7 @@ func (c *policyCalls) freeze(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
+	c.closures.close("", d)
 	err := c.scripts.Freeze.Run(ctx, c.redis, []string{c.freezeKey}, d.Microseconds()).Err()
 	return wrapCall("freeze", c.policy.Name, err)
 }

@@ -149,8 +149,18 @@ func (c *policyCalls) reconcile(ctx context.Context, claim *claim, receipts []in
 	if err != nil {
 		return heard, wrapCall("reconcile", c.policy.Name, err)
 	}
+	if o.Freeze > 0 {
+		c.closures.close("", o.Freeze)
+	}
 	for n, i := range c.about {
-		heard.add(&c.policy.Limits[i], reply[1+2*n], reply[2+2*n])
+		limit := &c.policy.Limits[i]
+		heard.add(limit, reply[1+2*n], reply[2+2*n])
+		switch us := closing(limit, o); {
+		case us > 0:
+			c.closures.close(keys[1+n], time.Duration(us)*time.Microsecond)
+		case us < 0:
+			c.closures.open(keys[1+n])
+		}
 	}
 	return heard, nil
 }

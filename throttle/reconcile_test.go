@@ -348,3 +348,43 @@ func TestPaceCurve(t *testing.T) {
 		assert.InDelta(t, want, d.Limits[len(d.Limits)-1].Remaining, 2, strconv.Quote(at.String()))
 	}
 }
+
+// A task that got its slot before does not start into what was closed meanwhile: it
+// asks again, and a key that was opened again is open.
+func TestWaitingTasksHeedAClosure(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		limit := bucket("w", 10, time.Second, 1)
+		limit.Per = "user"
+		policy := throttletest.UniqueName(t)
+		limiter, err := throttle.New(server.Client(), &throttle.Config{
+			Policies: []throttle.Policy{{Name: policy, Limits: []throttle.Limit{limit}, Upstream: &throttle.Upstream{}}},
+		})
+		require.NoError(t, err)
+		reserve := func(user string) *throttle.Reservation {
+			r, err := limiter.Reserve(t.Context(), throttle.Request{
+				Policy: policy, Attributes: map[string]string{"user": user}, MaxWait: time.Second,
+			})
+			require.NoError(t, err)
+			return r
+		}
+		ann := throttle.Request{Policy: policy, Attributes: map[string]string{"user": "ann"}}
+		reserve("ann")
+		reserve("bob")
+		first, other := reserve("ann"), reserve("bob")
+		require.NoError(t, limiter.FreezeKey(t.Context(), ann, "w", time.Hour))
+		require.NoError(t, other.Wait(t.Context()))
+		throttled := (*throttle.ThrottledError)(nil)
+		require.ErrorAs(t, first.Wait(t.Context()), &throttled)
+		assert.Equal(t, "w/upstream", throttled.HeldBy)
+		require.NoError(t, limiter.UnfreezeKey(t.Context(), ann, "w"))
+		require.NoError(t, reserve("ann").Wait(t.Context()))
+
+		waiting := reserve("bob")
+		require.NoError(t, limiter.Freeze(t.Context(), policy, time.Hour))
+		require.ErrorAs(t, waiting.Wait(t.Context()), &throttled)
+		assert.Equal(t, throttle.HeldByFreeze, throttled.HeldBy)
+		require.NoError(t, limiter.Unfreeze(t.Context(), policy))
+		require.NoError(t, reserve("bob").Wait(t.Context()))
+	})
+}

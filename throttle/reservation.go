@@ -50,8 +50,8 @@ type Reservation struct {
 
 // Wait sleeps until the slot of a granted reservation and returns nil when the
 // task is to start now. When it wakes too late for the slot (a stalled process,
-// a window that ended), it gives the slot back and reserves another within
-// the request's MaxWait.
+// a window that ended), or into what this process heard was closed meanwhile, it
+// gives the slot back and reserves another within the request's MaxWait.
 //
 // Of a reservation that was not granted it returns at once an
 // [*ThrottledError], an [*OverloadError] or a [*NeverError]. When ctx ends first it cancels the
@@ -72,7 +72,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 			_ = r.Cancel(ctx) // best effort: unused tokens come back by themselves in time
 			return err
 		}
-		if !r.isLate(time.Now()) {
+		if now := time.Now(); !r.isLate(now) && !r.isOvertaken(now) {
 			return nil
 		}
 		_ = r.Cancel(ctx)
@@ -217,6 +217,12 @@ func (r *Reservation) isLate(x time.Time) bool {
 	// Redis decided after the request was sent, so its clock shows at most this.
 	latest := r.Now.Add(x.Sub(r.sent))
 	return !r.useBy.IsZero() && !latest.Before(r.useBy)
+}
+
+// isOvertaken reports whether something was closed while r waited for its slot.
+func (r *Reservation) isOvertaken(x time.Time) bool {
+	calls := r.limiter.policies[r.Policy]
+	return calls.closures.overtook(r.received, x, func() []string { return calls.keys(r.claim)[1:] })
 }
 
 // replace makes r the reservation that next is.
