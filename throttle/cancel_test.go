@@ -51,3 +51,21 @@ func TestCancelledInAnyOrderTheBucketIsFull(t *testing.T) {
 	}
 	assert.Empty(t, b.contents())
 }
+
+// To give back what was adjusted to nothing leaves everything as it is, to the byte.
+func TestCancelOfNothingChangesNothing(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		limit.Cost = "cost"
+		b := newBench(t, limit)
+		require.Equal(t, throttle.Granted, b.reserve(0, "cost", "5").Outcome)
+		require.Equal(t, throttle.Granted, b.reserve(time.Hour, "cost", "5").Outcome)
+		r := b.reserve(time.Hour, "cost", "5")
+		require.Equal(t, throttle.Granted, r.Outcome)
+		require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "0"}))
+		b.at(61 * time.Second) // the first has ended, and is not forgotten by this
+		before := b.contents()
+		require.NoError(t, r.Cancel(t.Context()))
+		assert.Equal(t, before, b.contents())
+	}, "concurrency") // a running task holds what it holds
+}

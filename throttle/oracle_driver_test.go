@@ -33,6 +33,7 @@ const episodeOps = 400
 // duel tells the same random story to a script and to its oracle.
 type duel struct {
 	t       testing.TB
+	seed    uint64
 	client  *redis.Client
 	random  *rand.Rand
 	limit   Limit
@@ -73,7 +74,7 @@ func forgetScripts(t *testing.T, client *redis.Client, story uint64) {
 func tellStory(t testing.TB, client *redis.Client, seed uint64, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 42))
-	d := &duel{t: t, client: client, random: random, now: duelEpoch, ended: map[int]bool{}}
+	d := &duel{t: t, seed: seed, client: client, random: random, now: duelEpoch, ended: map[int]bool{}}
 	d.limit = numbers(random)
 	d.oracle = newOracle(d.limit)
 	d.flush()
@@ -118,7 +119,7 @@ func (d *duel) fail(format string, args ...any) {
 		d.t.Log(line)
 	}
 	state, _ := d.client.Get(d.t.Context(), "rm:{duel}:limit").Result()
-	d.t.Logf("state %q", state)
+	d.t.Logf("story %d, state %q", d.seed, state)
 	d.t.Fatalf(format, args...)
 }
 

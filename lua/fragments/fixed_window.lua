@@ -116,7 +116,7 @@ function fixed_window.take(state, limit, cost, at)
 end
 
 function fixed_window.give_back(state, limit, cost, _, _, start)
-  if not state.start or start < state.start then
+  if cost == 0 or not state.start or start < state.start then
     return false
   end
   local place = math.floor((start - state.start) / limit.period_us) + 1
