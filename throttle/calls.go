@@ -291,6 +291,9 @@ func (c *policyCalls) statuses(claim *claim, reply []int64) []LimitStatus {
 			Remaining:  reply[2*i],
 			ResetAfter: time.Duration(reply[2*i+1]) * time.Microsecond,
 		}
+		if limit.isAboutUpstream() {
+			statuses[i].Limit = 0
+		}
 	}
 	return slices.DeleteFunc(statuses, LimitStatus.isUnknown)
 }

@@ -87,6 +87,19 @@ func (c *claim) adjusted(policy *Policy, attributes map[string]string) ([]int64,
 	return costs, nil
 }
 
+// landed returns the claim of a call that has ended: nothing of it is in flight at the
+// upstream any more.
+func (c *claim) landed(policy *Policy) *claim {
+	landed := *c
+	landed.costs = slices.Clone(c.costs)
+	for i := range policy.Limits {
+		if policy.Limits[i].isAboutUpstream() {
+			landed.costs[i] = 0
+		}
+	}
+	return &landed
+}
+
 func unfit(policy *Policy, limit *Limit, attribute, problem string) error {
 	return &AttributeError{Policy: policy.Name, Limit: limit.Name, Attribute: attribute, Problem: problem}
 }

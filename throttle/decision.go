@@ -94,7 +94,8 @@ type LimitStatus struct {
 	Name, Key string
 	// Cost is what this request takes from the limit.
 	Cost int64
-	// Limit is the most the limit holds, Remaining what is left of it now.
+	// Limit is the most the limit holds, Remaining what is left of it now. Of what the
+	// upstream has told Limit is zero; [Reservation.Reconcile] returns it.
 	Limit, Remaining int64
 	// ResetAfter is the time until the limit is full again.
 	ResetAfter time.Duration

@@ -197,6 +197,8 @@ func TestFlightsEnd(t *testing.T) {
 	assert.Equal(t, int64(28), b.left())
 	require.NoError(t, calls[3].Settle(t.Context()))
 	assert.Equal(t, int64(28), b.left())
+	require.NoError(t, calls[3].Cancel(t.Context()))
+	assert.Equal(t, int64(28), b.left(), "it ended already")
 
 	b.starts(10) // and their process dies
 	b.at(11 * time.Minute)

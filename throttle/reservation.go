@@ -139,6 +139,9 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	done := r.cancelled || r.Outcome != Granted
 	r.cancelled = true
+	if !done && r.settled {
+		r.claim = r.claim.landed(r.limiter.policies[r.Policy].policy)
+	}
 	r.mu.Unlock()
 	if done {
 		return nil

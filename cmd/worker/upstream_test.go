@@ -231,7 +231,7 @@ func spend(t *testing.T, upstream *throttletest.Upstream, start time.Time, until
 }
 
 // The upstream allows a third of what is declared and says nothing of it.
-func TestSilentUpstream(t *testing.T) {
+func TestUpstreamIsSilent(t *testing.T) {
 	const hidden = 30
 	settle, measure := 20*time.Second, 10*time.Second
 	mostRefused, leastUsed := 0.03, 0.75

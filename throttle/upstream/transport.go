@@ -19,7 +19,8 @@ import (
 // not made: the error then has an [*throttle.ThrottledError] in it, which an asynq
 // handler under the worker's middleware just returns to be deferred. Within such a
 // handler the task's own reservation, if it is of the same policy and attributes,
-// serves for the first call; each further one reserves anew.
+// serves for the first call; each further one reserves anew, with a slot of its own of
+// each concurrency limit, beside the one that the task holds.
 //
 // The response is the caller's, refusals too: nothing is retried, and no byte of the
 // body is read before the caller reads it. A slot of a concurrency limit ends when
