@@ -13,6 +13,7 @@ local function ttl_ms(us) return us > 0 and 10000000 or 0 end
 `
 	for _, calls := range l.policies {
 		calls.scripts = lua.WithClock(clock, calls.policy.script()...)
+		calls.oneCount = false // waiting for company takes time of another clock
 	}
 }
 

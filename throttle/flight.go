@@ -44,7 +44,7 @@ func (f *flight) board(p *passenger) {
 		return
 	}
 	f.flying = true
-	if wait := min(time.Until(f.taken)/companyPart, f.company); wait >= shortestCompany {
+	if wait := f.companyFor(p); wait >= shortestCompany {
 		f.waiting = append(f.waiting, p)
 		f.mu.Unlock()
 		time.AfterFunc(wait, f.fly)
@@ -84,11 +84,23 @@ func (f *flight) fly() {
 	}
 }
 
-// learn takes from a reservation for when slots are to be had.
+// companyFor is how long a call with this passenger may wait for others. It needs
+// the lock.
+func (f *flight) companyFor(p *passenger) time.Duration {
+	if p.claim.request.MaxWait <= 0 && !p.claim.parks() {
+		return 0
+	}
+	return min(time.Until(f.taken)/companyPart, f.company)
+}
+
+// learn takes from a reservation from when on slots are to be had.
 func (f *flight) learn(r *Reservation) {
 	taken, company := r.received.Add(r.RetryAfter()), longestCompany
-	if r.Outcome != Granted {
+	switch {
+	case r.Place != nil:
 		company = companyInLine
+	case r.Outcome != Granted:
+		taken = time.Time{} // who is denied has to hear of it at once
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

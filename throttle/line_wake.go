@@ -39,7 +39,7 @@ type WokenTask struct {
 
 const (
 	// wakeTerm is how long a process that says nothing remains the one to wake.
-	wakeTerm = 3 * time.Second
+	wakeTerm = 2 * time.Second
 	// wakeReach is how much further than necessary a call fills slots, so that not
 	// every slot costs a call.
 	wakeReach = 100 * time.Millisecond
