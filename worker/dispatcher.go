@@ -24,6 +24,7 @@ type dispatcher struct {
 	limiter   *throttle.Limiter
 	inspector *asynq.Inspector
 	rooms     *waitingRoom
+	spares    *spares
 	log       *zap.Logger
 	as        string
 	near      *atomic.Int64 // nanoseconds; see throttle.Waking
@@ -42,7 +43,7 @@ const (
 
 func newDispatcher(m *Middleware, inspector *asynq.Inspector) *dispatcher {
 	return &dispatcher{
-		limiter: m.limiter, inspector: inspector, rooms: &m.rooms, log: m.log, as: rand.Text(), near: &m.near,
+		limiter: m.limiter, inspector: inspector, rooms: &m.rooms, spares: m.spares, log: m.log, as: rand.Text(), near: &m.near,
 	}
 }
 
@@ -57,6 +58,7 @@ func (d *dispatcher) start() {
 		nudges[name] = make(chan struct{}, 1)
 		d.ended.Go(func() { d.serve(ctx, name, nudges[name]) })
 	}
+	d.ended.Go(func() { d.spares.watch(ctx) })
 	d.ended.Go(func() {
 		d.limiter.Signals(ctx, throttle.Listener{
 			Policy: func(policy string) {
@@ -194,11 +196,15 @@ func (s *shift) run(ctx context.Context, tasks []throttle.WokenTask, tries int) 
 			continue
 		}
 		err := s.inspector.RunTask(queue, id)
+		isBetween := isGone(err) && s.spares.has(ctx, task.TaskID)
+		if isGone(err) && !isBetween {
+			err = s.inspector.RunTask(queue, id) // it may be back just now
+		}
 		switch {
 		case err == nil:
-		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+		case isGone(err) && !isBetween:
 			gone = append(gone, task)
-		case strings.Contains(err.Error(), "already running"):
+		case isBetween || strings.Contains(err.Error(), "already running"):
 			if !s.rooms.call(task.TaskID) && tries < callTries {
 				s.callElsewhere(ctx, task)
 			}
@@ -234,10 +240,15 @@ func (s *shift) hasArchived(queue string) bool {
 func (s *shift) isLaidAside(queue, id string) bool {
 	info, err := s.inspector.GetTaskInfo(queue, id)
 	if err != nil {
-		return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
+		return false // RunTask will say
 	}
 	return info.State == asynq.TaskStateCompleted ||
 		info.State == asynq.TaskStateArchived && info.LastErr != asynq.ErrLeaseExpired.Error()
+}
+
+// isGone reports whether asynq has no such task.
+func isGone(err error) bool {
+	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
 }
 
 // end lets another process take over at once.

@@ -70,12 +70,12 @@ func (j *journal) done(tenant string) (last time.Duration) {
 }
 
 // enqueueFor enqueues n tasks of a tenant.
-func (r *rig) enqueueFor(tenant string, n int, options ...asynq.Option) {
+func (r *rig) enqueueFor(tenant string, n int) {
 	r.t.Helper()
 	for i := range n {
 		_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, map[string]string{
 			"tenant": tenant, "number": fmt.Sprintf("%04d", i),
-		}), options...)
+		}))
 		require.NoError(r.t, err)
 	}
 }

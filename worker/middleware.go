@@ -62,6 +62,7 @@ type Middleware struct {
 	dispatcher  *dispatcher
 	dispatch    sync.Once // starts it
 	rooms       waitingRoom
+	spares      *spares
 	crowd       crowd
 	near        atomic.Int64 // how long before its slot a task is woken; nanoseconds
 
@@ -102,6 +103,7 @@ func NewMiddleware(config MiddlewareConfig) (*Middleware, error) {
 	if inspector == nil {
 		inspector = asynq.NewInspectorFromRedisClient(m.limiter.Redis())
 	}
+	m.spares = newSpares(m.limiter.Redis(), inspector, m.log)
 	m.dispatcher = newDispatcher(m, inspector)
 	m.observe(asynq.Config{})
 	m.draining, m.drain = context.WithCancel(context.Background())
@@ -137,6 +139,7 @@ func (m *Middleware) Close() error {
 	m.close()
 	m.dispatch.Do(func() {}) // not any more
 	m.dispatcher.close()
+	m.spares.close()
 	if m.owned == nil {
 		return nil
 	}
@@ -175,7 +178,7 @@ func (a *attempt) run(ctx context.Context) error {
 		}
 		throttled := (*throttle.ThrottledError)(nil)
 		if !errors.As(err, &throttled) {
-			return err
+			return exhausted(a.task, err)
 		}
 		asksAgain, ended := a.stay(ctx, throttled)
 		if ended != nil {

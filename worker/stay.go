@@ -2,9 +2,11 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/throttle"
 )
@@ -17,12 +19,22 @@ const longestStay = 30 * time.Second
 //
 // A task on its last attempt stays until it is called: asynq archives a task that
 // returns an error from that, whatever the error says. Once the process is to end, it
-// stays until asynq takes it away and puts it back in the queue.
+// stays until asynq takes it away and puts it back in the queue. If that would take
+// too long, or too many stay, it gets a spare retry instead; see HeaderSpare.
 //
 // A task that lacks a slot of a concurrency limit stays for as long as its policy
 // lets it wait, for nobody knows when a slot is free; unless too many do.
 func (a *attempt) stay(ctx context.Context, deferred *throttle.ThrottledError) (asksAgain bool, err error) {
 	if isLastAttempt(ctx) && !a.isRejecting(deferred) {
+		if a.needsSpare(ctx, deferred) {
+			err := a.spares.grant(ctx, deferred)
+			if errors.Is(err, asynq.RevokeTask) {
+				a.metrics.deferred(deferred)
+				return false, err
+			}
+			a.log.Warn("a task on its last attempt has to stay with its worker",
+				zap.String("task_id", taskName(ctx)), zap.Error(err))
+		}
 		until := deferred.RetryAfter
 		if deferred.Place != nil {
 			until = min(until, longestStay)
@@ -36,6 +48,19 @@ func (a *attempt) stay(ctx context.Context, deferred *throttle.ThrottledError) (
 		a.leaves = time.Now().Add(a.patience())
 	}
 	return a.stayFor(ctx, time.Until(a.leaves))
+}
+
+// longestHold is how long a task on its last attempt stays with its worker, by the
+// time that it would come back at by itself.
+const longestHold = 90 * time.Second
+
+// needsSpare reports whether a task on its last attempt can not stay until its turn.
+func (a *attempt) needsSpare(ctx context.Context, deferred *throttle.ThrottledError) bool {
+	if deferred.Cause != nil || a.draining.Err() != nil {
+		return false // Redis is away, or asynq will take the task back in a moment
+	}
+	deadline, ok := ctx.Deadline()
+	return deferred.RetryAfter > longestHold || ok && time.Until(deadline) < deferred.RetryAfter || a.crowd.isDense()
 }
 
 // stayFor holds the task until it is called, at most for d.
@@ -62,6 +87,7 @@ func (a *attempt) stayFor(ctx context.Context, d time.Duration) (called bool, er
 // stayForGood holds the task until it is called or d is over, or else for good.
 func (a *attempt) stayForGood(ctx context.Context, d time.Duration) error {
 	if a.draining.Err() == nil {
+		defer a.crowd.enter()()
 		call, leave := a.rooms.enter(taskName(ctx))
 		defer leave()
 		timer := time.NewTimer(d)
