@@ -30,7 +30,7 @@ func TestReadFileWithEveryKey(t *testing.T) {
 					{Name: "bucket", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 5000, Period: time.Hour}, Burst: 100, Refill: throttle.RefillInterval, Per: "tenant", Cost: "points"},
 					{Name: "running", Algorithm: throttle.Concurrency, Slots: 100, Lease: 90 * time.Second, Per: "tenant", Cost: "points"},
 				},
-				Lane: "tenant", MaxWait: 500 * time.Millisecond, MaxDefer: 24 * time.Hour, Overload: throttle.OverloadDegrade,
+				Lane: "tenant", Weights: map[string]int64{"acme": 3}, Weight: "plan", MaxWait: 500 * time.Millisecond, MaxDefer: 24 * time.Hour, Overload: throttle.OverloadDegrade,
 				Upstream: &throttle.Upstream{
 					API: throttle.APIOpenAI, Headroom: 5, MaxFreeze: 2 * time.Hour,
 					Quotas: map[string]string{"requests": "sliding", "tokens": "bucket"},

@@ -91,7 +91,7 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 		}
 		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first), attempt)
 		if inLine {
-			args = append(args, c.line.row(first.request.Attributes), 1, first.deferUS())
+			args = append(args, c.line.row(first.request.Attributes), first.weight, first.deferUS())
 		}
 		for i := range c.policy.Limits {
 			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])

@@ -16,6 +16,7 @@ type claim struct {
 	request Request
 	keys    []string // values of the limits' Per attributes
 	costs   []int64
+	weight  int64       // of the task's lane
 	never   *NeverError // set when a cost is above what its limit ever holds
 }
 
@@ -27,6 +28,10 @@ func newClaim(policy *Policy, request Request) (*claim, error) {
 	}
 	if request.TaskID == "" && len(policy.concurrency()) > 0 {
 		c.request.TaskID = newHolder()
+	}
+	var err error
+	if c.weight, err = policy.weightFor(request.Attributes); err != nil {
+		return nil, err
 	}
 	for i := range policy.Limits {
 		var err error

@@ -81,7 +81,7 @@ func (f *configFile) lost(path string) bool {
 // keys are the keys of each kind of mapping, in the order messages name them.
 var keys = map[string][]string{
 	"the file":    {"policies", "routes"},
-	"a policy":    {"limits", "lane", "max_wait", "max_defer", "overload", "upstream"},
+	"a policy":    {"limits", "lane", "weights", "weight", "max_wait", "max_defer", "overload", "upstream"},
 	"a limit":     slices.Concat([]string{"name", "algorithm"}, algorithmKeyNames(), []string{"per", "cost"}),
 	"a route":     {"task", "policy"},
 	"an upstream": {"api", "headroom", "quotas", "max_freeze"},
@@ -114,6 +114,13 @@ func (f *configFile) policy(it item) Policy {
 			}
 		case "lane":
 			policy.Lane = f.option(it)
+		case "weights":
+			policy.Weights = map[string]int64{}
+			for _, weight := range f.entries(it, "a mapping from lanes to their weights") {
+				policy.Weights[weight.key] = f.whole(weight, f.option(weight), checkWeight)
+			}
+		case "weight":
+			policy.Weight = f.option(it)
 		case "max_wait":
 			policy.MaxWait = f.maxWait(it)
 		case "max_defer":

@@ -14,6 +14,7 @@ var ErrUnknownPolicy = errors.New("unknown policy")
 // attribute is missing, or its value is no cost. Asking again with the same
 // attributes fails again.
 type AttributeError struct {
+	// Limit is empty where it is the policy that needs the attribute.
 	Policy, Limit, Attribute string
 	// Problem is what is wrong with it, as in "is missing".
 	Problem string
@@ -21,6 +22,9 @@ type AttributeError struct {
 
 // Error names attribute, limit and policy.
 func (e *AttributeError) Error() string {
+	if e.Limit == "" {
+		return fmt.Sprintf("attribute %q %s: policy %q uses it (set it as a task header)", e.Attribute, e.Problem, e.Policy)
+	}
 	return fmt.Sprintf("attribute %q %s: limit %q of policy %q needs it (set it as a task header)",
 		e.Attribute, e.Problem, e.Limit, e.Policy)
 }

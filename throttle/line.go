@@ -91,7 +91,7 @@ func (l *lineOf) standing(claims []*claim) []any {
 
 // sameRow reports whether two claims' tasks stand in the same row.
 func (l *lineOf) sameRow(a, b *claim) bool {
-	return a.request.Park == b.request.Park && (!a.request.Park || l.lane(a.request.Attributes) == l.lane(b.request.Attributes))
+	return a.request.Park == b.request.Park && a.weight == b.weight && (!a.request.Park || l.lane(a.request.Attributes) == l.lane(b.request.Attributes))
 }
 
 // member is how a claim's task stands in its row.

@@ -85,6 +85,36 @@ func TestSharesAreOfCost(t *testing.T) {
 	})
 }
 
+// A lane of weight 3 gets three times the share of one of weight 1, whether the
+// policy says so or its tasks do.
+func TestWeightsOfLanes(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		policy := inLanes(bucket("rate", 100, time.Second, 1))
+		policy.Weights, policy.Weight = map[string]int64{"acme": 3}, "weight"
+		p := newPlay(t, server, policy)
+		all := tasks{}
+		p.enqueue(all, "acme", 200)
+		p.enqueue(all, "other", 200)
+		p.enqueue(all, "paying", 200, "weight", "2")
+		p.run(2 * time.Second)
+		ran := map[string]int{}
+		for _, s := range p.starts {
+			if s.at > 500*time.Millisecond {
+				ran[s.lane]++
+			}
+		}
+		assert.InDelta(t, 3, float64(ran["acme"])/float64(ran["other"]), 0.4)
+		assert.InDelta(t, 2, float64(ran["paying"])/float64(ran["other"]), 0.4)
+		_, err := p.limiter.Reserve(t.Context(), throttle.Request{
+			Policy: "api", TaskID: "x", Park: true, Attributes: map[string]string{"lane": "a", "weight": "none"},
+		})
+		var unfit *throttle.AttributeError
+		require.ErrorAs(t, err, &unfit)
+		assert.ErrorContains(t, err, `attribute "weight" is "none", not a weight from 1 to 1000: policy "api" uses it`)
+	})
+}
+
 // A row whose own keys are exhausted is in nobody's way, and costs no calls.
 func TestExhaustedKeysHoldNobodyElse(t *testing.T) {
 	t.Parallel()

@@ -33,6 +33,14 @@ type Policy struct {
 	// Lane is the task attribute whose values share the policy fairly. Empty
 	// means one lane for all.
 	Lane string
+	// Weights are the weights of lanes that have another than 1: a lane of weight 2
+	// gets twice the share of one of weight 1 while both have tasks in line.
+	Weights map[string]int64
+	// Weight names the task attribute that holds the weight of its lane, which goes
+	// before Weights. Of a lane's tasks the one that was parked last has its way, but
+	// for a weight of 1, which waits until the lane was empty. Empty, or a task
+	// without that attribute, means Weights.
+	Weight string
 	// MaxWait is how long a worker may hold a task until its slot. Zero means
 	// DefaultMaxWait; negative means a worker never holds a task.
 	MaxWait time.Duration

@@ -79,7 +79,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 		if late == mostLate {
 			return &ThrottledError{Policy: r.Policy, HeldBy: HeldByLateness, Until: r.At}
 		}
-		next, err := r.limiter.Reserve(ctx, r.again())
+		next, err := r.again(ctx)
 		if err != nil {
 			return err
 		}
@@ -113,15 +113,18 @@ func (r *Reservation) Use(request Request) bool {
 	return true
 }
 
-// again returns the request for another slot in place of one that was missed. Whose
-// turn it was, has it still: the request does not go back into line.
-func (r *Reservation) again() Request {
+// again asks for another slot in place of one that was missed. Whose turn it was, has
+// it still; only if no slot is near does the task go back into line.
+func (r *Reservation) again(ctx context.Context) (*Reservation, error) {
 	request := r.claim.request
 	if request.Park {
 		request.Park = false
 		request.MaxWait = max(request.MaxWait, wokenWait)
+		if next, err := r.limiter.Reserve(ctx, request); err != nil || next.Outcome != Denied {
+			return next, err
+		}
 	}
-	return request
+	return r.limiter.Reserve(ctx, r.claim.request)
 }
 
 // Throttled returns the error that defers a task for as long as the decision

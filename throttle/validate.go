@@ -70,6 +70,7 @@ func (f *findings) policy(path string, p *Policy) {
 	}
 	f.upstream(join(path, "upstream"), p)
 	f.overload(path, p)
+	f.weights(path, p)
 	if p.MaxWait > MaxMaxWait {
 		f.add(join(path, "max_wait"), "%s is too long for a worker to hold a task; write at most 1h: "+
 			"a task whose slot is further off is deferred, at no cost", p.MaxWait)

@@ -69,6 +69,7 @@ local function open_row(row, at)
     redis.call('ZADD', tag.key, string.format('%.3f', tag.value), row.lane)
   end
   line.keep(tag.key)
+  redis.call('HDEL', line_key('weights'), row.lane)
   if line.wake_at == 0 or at < line.wake_at + woken_wait_us then
     line.wake_at = now
     redis.call('PUBLISH', line_key('signal'), '')
