@@ -20,6 +20,7 @@ import (
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/throttle/upstream"
 	"github.com/rampmeter/rampmeter/worker"
 )
 
@@ -178,4 +179,55 @@ func TestFailedCallsEndTheirFlight(t *testing.T) {
 	d, err := r.limiter.Peek(t.Context(), throttle.Request{Policy: "api"})
 	require.NoError(t, err)
 	assert.Equal(t, "rate/upstream", d.HeldBy)
+}
+
+// A handler that makes several calls by an http.Client of its own just returns its
+// errors: what is too far off defers the task, which goes on where it was. The first
+// call is the one that the task was admitted for.
+func TestHandlerWithTransport(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		api, err := throttletest.NewUpstream(throttletest.UpstreamConfig{
+			Quota: &throttletest.Quota{Limit: 10, Window: 2 * time.Second, Start: time.Now().Truncate(time.Second)},
+		})
+		require.NoError(t, err)
+		url := serve(t, api.ServeHTTP).URL
+		r := newRig(t, server, throttle.Policy{
+			// Declared is twice of what the API allows.
+			Limits: []throttle.Limit{{
+				Name: "calls", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 20, Period: 2 * time.Second},
+			}},
+			MaxWait: 100 * time.Millisecond, Upstream: &throttle.Upstream{API: throttle.APIGitHub},
+		})
+		base := &http.Transport{}
+		t.Cleanup(base.CloseIdleConnections)
+		client := &http.Client{Transport: &upstream.Transport{Limiter: r.limiter, Policy: "api", Base: base}}
+		var pages [8]atomic.Int64 // that each task has fetched
+		r.serve(func(ctx context.Context, task *asynq.Task) error {
+			own := &pages[task.Payload()[0]]
+			for own.Load() < 3 {
+				request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+				if err != nil {
+					return err
+				}
+				response, err := client.Do(request)
+				if err != nil {
+					return err
+				}
+				_ = response.Body.Close()
+				if response.StatusCode == http.StatusOK {
+					own.Add(1)
+				}
+			}
+			return nil
+		})
+		for i := range pages {
+			_, err := r.client.Enqueue(asynq.NewTask("call", []byte{byte(i)}), asynq.MaxRetry(i%2))
+			require.NoError(t, err)
+		}
+		r.eventually("all pages", func() bool { return api.Accepted() == 3*len(pages) && r.queue().Size == 0 })
+		assert.LessOrEqual(t, api.Over(), 10, "the calls that were in flight")
+		assert.Zero(t, r.queue().FailedTotal+r.queue().Archived)
+		assert.Zero(t, r.reported.Load())
+	})
 }
