@@ -29,6 +29,8 @@ type Limit struct {
 	// Value is which value of a row counts at this limit, from 1; 0 for none. See
 	// fragments/line.lua.
 	Value int
+	// Kept is how many tokens are for urgent requests alone.
+	Kept int64
 }
 
 // Scripts are the operations. All are atomic, do bounded work, and are loaded into
@@ -98,7 +100,21 @@ func policy(limits []Limit, further ...string) string {
 		fmt.Fprintf(&rows, "  { algorithm = %s, count = %d, period_us = %d, capacity = %d, option = '%s', extra = %d, value = %d },\n",
 			l.Algorithm, l.Count, l.PeriodUS, l.Capacity, l.Option, l.Extra, l.Value)
 	}
-	return text.String() + "local limits = {\n" + rows.String() + "}\n" + read("fragments/policy.lua")
+	return text.String() + "local limits = {\n" + rows.String() + "}\n" + kept(limits) + read("fragments/policy.lua")
+}
+
+// kept returns the table of what each limit keeps for urgent requests: nil for nothing
+// at all.
+func kept(limits []Limit) string {
+	numbers, sum := "", int64(0)
+	for i := range limits {
+		numbers += fmt.Sprintf("%d, ", limits[i].Kept)
+		sum += limits[i].Kept
+	}
+	if sum == 0 {
+		return "local kept\n"
+	}
+	return "local kept = { " + numbers + "}\n"
 }
 
 func read(path string) string {

@@ -1,21 +1,21 @@
 -- peek: what reserve would answer one request that can not wait. Writes nothing.
 --
 -- KEYS  as fragments/policy.lua says, for one request
--- ARGV  who (the task, for limits that remember
---       it) and the cost for each limit
+-- ARGV  who (the task, for limits that remember it), urgent (see reserve) and the cost
+--       for each limit
 -- Reply now_us, at_us, held_by, then for each limit: remaining, reset_after_us
 --       (see reserve)
 -- A blind retry is safe.
 -- Needs Redis 6.2.
 
-local who = next_text()
+local who, urgent = next_text(), next_urgent()
 local costs = {}
 for i = 1, #limits do
   costs[i] = next_number()
 end
 local own = states_of(1)
 local opens = math.max(now, frozen_until)
-local at, held_by = first_instant(own, costs, opens, 'earliest', who)
+local at, held_by = first_instant(own, asked_for(costs, own, urgent, who), opens, 'earliest', who)
 if held_by == 0 and opens > now then
   held_by = -1
 end

@@ -11,6 +11,7 @@
 --         wait_us     how far ahead a slot may lie
 --         who         the task, for limits that remember it
 --         attempt     where in KEYS the answer to this attempt is kept; 0 for nowhere
+--         urgent      1 or 0, only where limits keep something for urgent requests
 --         row, weight, defer_us (with a line only) where they stand in line, their
 --                     lane's weight, and how far ahead they may be expected to start;
 --                     negative for those that are not to stand in line
@@ -34,18 +35,19 @@ local KEPT_US = 5000000
 
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)
-local own, costs = {}, {}
+-- A request's states, its costs, and what it has to find for them.
+local own, costs, asked = {}, {}, nil
 
 -- What is ahead of now gets its own instant, if that is within reach.
 local function slot_ahead(at, wait_us, who)
   if at - now > wait_us then
     return nil
   end
-  local slot, reach = first_instant(own, costs, at, 'spread', who), now + wait_us
+  local slot, reach = first_instant(own, asked, at, 'spread', who), now + wait_us
   for i = 1, #limits do
     local limit = limits[i]
     if limit.algorithm.horizon then
-      reach = math.min(reach, limit.algorithm.horizon(own[i], limit, now, costs[i], who) - 1)
+      reach = math.min(reach, limit.algorithm.horizon(own[i], limit, now, asked[i], who) - 1)
     end
   end
   return slot <= reach and slot or nil
@@ -96,14 +98,15 @@ local function answer_again(attempt)
   return true
 end
 
-local function decide(task, wait_us, who, attempt)
-  local at, held_by = first_instant(own, costs, opens, 'earliest', who)
+local function decide(task, wait_us, who, attempt, urgent)
+  asked = asked_for(costs, own, urgent, who)
+  local at, held_by = first_instant(own, asked, opens, 'earliest', who)
   if held_by == 0 and opens > now then
     held_by = -1
   end
   local slot
   if task and line.is_behind(task) then
-    slot = line.idle_slot(own, costs, at, who)
+    slot = line.idle_slot(own, asked, at, who)
   else
     slot = at == now and at or slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
   end
@@ -130,6 +133,7 @@ end
 
 while argument < #ARGV do
   local times, wait_us, who, attempt = next_number(), next_number(), next_text(), next_number()
+  local urgent = next_urgent()
   if line then
     line.next_row()
   end
@@ -139,7 +143,7 @@ while argument < #ARGV do
   for _ = 1, times do
     local task = line and line.next_task()
     if attempt == 0 or not answer_again(attempt) then
-      decide(task, wait_us, who, attempt)
+      decide(task, wait_us, who, attempt, urgent)
     end
     size = report(reply, size + 4 + 2 * #limits, own)
   end

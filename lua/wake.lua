@@ -139,7 +139,8 @@ end)
 for _, ticket in ipairs(coming) do
   local row = row_named(ticket.row)
   local costs, who = parse_member(ticket.member)
-  local at = paced_instant(all, row.own, costs, opens, who)
+  local asked = asked_for(costs, row.own, line.is_urgent(ticket.member), who)
+  local at = paced_instant(all, row.own, asked, opens, who)
   if at < math.huge then
     take(all, row.own, costs, at, who)
   end
@@ -257,11 +258,26 @@ end
 
 local held, more_rows = {}, false
 
+-- Wakes the first task of a row, which has its slot at that instant.
+local function wake_first(lane, row, member, place, costs, at, who)
+  take(all, row.own, costs, at, who)
+  local share = share_of(costs, weight_of(lane.name))
+  lane.tag = math.max(line.virtual, lane.tag) + share
+  tags[lane.name] = lane.tag
+  row.popped[#row.popped + 1] = member
+  row.at = row.at + 2
+  write_ticket(member, { place = place, till = at + believe_us, times = 1, share = share, row = row.name })
+  reply[#reply + 1] = member
+  expected, line.count = expected + 1, math.max(0, line.count - 1)
+  ask_again(at + believe_us)
+end
+
 -- The next task is asked for its slot: woken, or held with its row, or all have to
 -- wait for what they share. Returns whether to go on.
 local function serve(lane, list, row, member, place)
   local costs, who = parse_member(member)
-  local at, look_at, lacks = paced_instant(own_keys, row.own, costs, opens, who)
+  local asked = asked_for(costs, row.own, line.is_urgent(member), who)
+  local at, look_at, lacks = paced_instant(own_keys, row.own, asked, opens, who)
   if at > reach and opens <= reach then
     if at < math.huge then
       take(own_keys, row.own, costs, at, who)
@@ -275,22 +291,13 @@ local function serve(lane, list, row, member, place)
     remove_row(list)
     return #held < 2 * MOST_HELD
   end
-  at, look_at = paced_instant(all, row.own, costs, math.max(opens, math.min(at, reach)), who)
+  at, look_at = paced_instant(all, row.own, asked, math.max(opens, math.min(at, reach)), who)
   if at > reach then
     ask_again(math.max(now + reach_us, look_at - near_us))
     return false
   end
-  take(all, row.own, costs, at, who)
   line.virtual = math.max(line.virtual, lane.tag)
-  local share = share_of(costs, weight_of(lane.name))
-  lane.tag = math.max(line.virtual, lane.tag) + share
-  tags[lane.name] = lane.tag
-  row.popped[#row.popped + 1] = member
-  row.at = row.at + 2
-  write_ticket(member, { place = place, till = at + believe_us, times = 1, share = share, row = row.name })
-  reply[#reply + 1] = member
-  expected, line.count = expected + 1, math.max(0, line.count - 1)
-  ask_again(at + believe_us)
+  wake_first(lane, row, member, place, costs, at, who)
   return true
 end
 
@@ -337,6 +344,43 @@ while #lanes > 0 do
   read_lanes()
 end
 
+local is_gone = {}
+for _, lane in ipairs(gone) do
+  is_gone[lane] = true
+end
+
+-- The urgent tasks of rows are served out of their lanes' turn, from what is kept for
+-- them.
+if kept then
+  local MOST_ROWS = 16
+
+  local function serve_urgent(row)
+    local tag = tags[row.lane] or redis.call('ZSCORE', line_key('ready'), row.lane)
+    if not tag or is_gone[row.lane] then
+      return
+    end
+    local lane = { name = row.lane, tag = tonumber(tag) }
+    while #reply < MOST_WOKEN do
+      local member, place = head_of(row)
+      if not member or not line.is_urgent(member) then
+        redis.call('ZREM', line_key('urgent'), row.name)
+        return
+      end
+      local costs, who = parse_member(member)
+      local at, look_at = paced_instant(all, row.own, costs, opens, who)
+      if at > reach then
+        ask_again(math.max(now + reach_us, look_at - near_us))
+        return
+      end
+      wake_first(lane, row, member, place, costs, at, who)
+    end
+  end
+
+  for _, name in ipairs(redis.call('ZRANGE', line_key('urgent'), 0, MOST_ROWS - 1)) do
+    serve_urgent(row_named(name))
+  end
+end
+
 -- Writes what was changed, key by key.
 local function write(command, key, args)
   if #args > 0 then
@@ -361,10 +405,6 @@ for lane, list in pairs(lane_rows) do
   end
 end
 local ready, other = {}, {}
-local is_gone = {}
-for _, lane in ipairs(gone) do
-  is_gone[lane] = true
-end
 for lane, tag in pairs(tags) do
   local args = is_gone[lane] and other or ready
   args[#args + 1], args[#args + 2] = string.format('%.3f', tag), lane
@@ -381,7 +421,8 @@ if first_held[2] then
   ask_again(math.max(now + reach_us / 2, tonumber(first_held[2]) - near_us))
 elseif #lanes == 0 and not lanes_left and not more_rows and expected - #forgotten == 0 then
   -- Nobody is in line any more.
-  redis.call('DEL', KEYS[2], line_key('ready'), line_key('lanes'), line_key('weights'), line_key('leader'))
+  redis.call('DEL', KEYS[2], line_key('ready'), line_key('lanes'), line_key('urgent'), line_key('weights'),
+    line_key('leader'))
   return reply
 end
 redis.call('ZREMRANGEBYSCORE', line_key('lanes'), '-inf', string.format('%.3f', line.virtual))

@@ -24,11 +24,11 @@ func TestReadFileWithEveryKey(t *testing.T) {
 			{
 				Name: "all.keys",
 				Limits: []throttle.Limit{
-					{Name: "fixed", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 60, Period: time.Minute}, Anchor: throttle.AnchorFirst, Per: "tenant", Cost: "points"},
+					{Name: "fixed", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 60, Period: time.Minute}, Anchor: throttle.AnchorFirst, Per: "tenant", Cost: "points", Headroom: throttle.Headroom{Percent: 10}},
 					{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 10_000, Period: 24 * time.Hour}, Per: "tenant", Cost: "points"},
 					{Name: "sliding", Algorithm: throttle.SlidingWindow, Rate: throttle.Rate{Count: 100, Period: 15 * time.Minute}, Precision: 30 * time.Second, Per: "tenant", Cost: "points"},
 					{Name: "bucket", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 5000, Period: time.Hour}, Burst: 100, Refill: throttle.RefillInterval, Per: "tenant", Cost: "points"},
-					{Name: "running", Algorithm: throttle.Concurrency, Slots: 100, Lease: 90 * time.Second, Per: "tenant", Cost: "points"},
+					{Name: "running", Algorithm: throttle.Concurrency, Slots: 100, Lease: 90 * time.Second, Per: "tenant", Cost: "points", Headroom: throttle.Headroom{Tokens: 5}},
 				},
 				Lane: "tenant", Weights: map[string]int64{"acme": 3}, Weight: "plan", MaxWait: 500 * time.Millisecond, MaxDefer: 24 * time.Hour, Overload: throttle.OverloadDegrade,
 				Upstream: &throttle.Upstream{

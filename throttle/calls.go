@@ -25,6 +25,8 @@ type policyCalls struct {
 	// oneCount is set when all requests go to the same counts: what one of them hears
 	// of the next free slot is true for all.
 	oneCount bool
+	// headroom is set when a limit keeps something for urgent tasks.
+	headroom bool
 	line     *lineOf
 	flight   flight
 	leases   *leases // nil without a concurrency limit
@@ -41,6 +43,7 @@ func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 		c.paced = c.paced || limit.isPaced()
 	}
 	c.oneCount = !slices.ContainsFunc(policy.Limits, func(l Limit) bool { return l.Per != "" })
+	c.headroom = policy.hasHeadroom()
 	c.scripts = lua.New(policy.script()...)
 	c.flight.most = max(1, mostKeys/len(policy.Limits))
 	c.flight.land = c.reserveAll
@@ -90,6 +93,7 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 			attempt = len(keys) // Lua counts from 1
 		}
 		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first), attempt)
+		args = c.priority(args, first)
 		if inLine {
 			args = append(args, c.line.row(first.request.Attributes), first.weight, first.deferUS())
 		}
@@ -110,9 +114,17 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 // equal reports whether two claims ask for the same.
 func (c *policyCalls) equal(a, b *claim) bool {
 	return a.request.Attempt == "" && b.request.Attempt == "" &&
-		a.request.MaxWait == b.request.MaxWait && a.request.MaxDefer == b.request.MaxDefer &&
+		a.request.MaxWait == b.request.MaxWait && a.request.MaxDefer == b.request.MaxDefer && a.urgent == b.urgent &&
 		c.who(a) == c.who(b) && c.line.sameRow(a, b) &&
 		slices.Equal(a.keys, b.keys) && slices.Equal(a.costs, b.costs)
+}
+
+// priority appends whether a claim is urgent, where that matters to limits.
+func (c *policyCalls) priority(args []any, claim *claim) []any {
+	if !c.headroom {
+		return args
+	}
+	return append(args, claim.urgent)
 }
 
 // attemptKey is where the answer to a claim's attempt is kept.
@@ -221,6 +233,7 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 
 func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) {
 	keys, args := c.keys(claim), []any{keyName(claim.request.TaskID)}
+	args = c.priority(args, claim)
 	for _, cost := range claim.costs {
 		args = append(args, cost)
 	}

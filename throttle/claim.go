@@ -16,7 +16,8 @@ type claim struct {
 	request Request
 	keys    []string // values of the limits' Per attributes
 	costs   []int64
-	weight  int64       // of the task's lane
+	weight  int64 // of the task's lane
+	urgent  bool
 	never   *NeverError // set when a cost is above what its limit ever holds
 }
 
@@ -25,6 +26,7 @@ func newClaim(policy *Policy, request Request) (*claim, error) {
 		request: request,
 		keys:    make([]string, len(policy.Limits)),
 		costs:   make([]int64, len(policy.Limits)),
+		urgent:  isUrgent(request.Attributes),
 	}
 	if request.TaskID == "" && len(policy.concurrency()) > 0 {
 		c.request.TaskID = newHolder()
@@ -62,8 +64,12 @@ func (p *Policy) Draw(limit *Limit, attributes map[string]string) (key string, c
 			return "", 0, unfit(p, limit, limit.Cost, fmt.Sprintf("is %q, not a whole number above 0", shorten(text)))
 		}
 	}
-	if most := limit.Capacity(); cost > most {
-		err = &NeverError{Policy: p.Name, Limit: limit.Name, Cost: cost, Max: most}
+	kept := limit.kept()
+	if isUrgent(attributes) {
+		kept = 0
+	}
+	if most := limit.Capacity() - kept; cost > most {
+		err = &NeverError{Policy: p.Name, Limit: limit.Name, Cost: cost, Max: most, Kept: kept}
 	}
 	return key, cost, err
 }

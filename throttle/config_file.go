@@ -82,7 +82,8 @@ func (f *configFile) lost(path string) bool {
 var keys = map[string][]string{
 	"the file":    {"policies", "routes"},
 	"a policy":    {"limits", "lane", "weights", "weight", "max_wait", "max_defer", "overload", "upstream"},
-	"a limit":     slices.Concat([]string{"name", "algorithm"}, algorithmKeyNames(), []string{"per", "cost"}),
+	"a limit":     slices.Concat([]string{"name", "algorithm"}, algorithmKeyNames(), []string{"per", "cost", "headroom"}),
+	"a headroom":  {PriorityHigh},
 	"a route":     {"task", "policy"},
 	"an upstream": {"api", "headroom", "quotas", "max_freeze"},
 }
@@ -168,6 +169,8 @@ func (f *configFile) limit(it item) Limit {
 			limit.Per = f.option(it)
 		case "cost":
 			limit.Cost = f.option(it)
+		case "headroom":
+			limit.Headroom = f.headroom(it)
 		}
 	}
 	return limit

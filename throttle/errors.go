@@ -33,13 +33,19 @@ func (e *AttributeError) Error() string {
 // limit ever holds.
 type NeverError struct {
 	Policy, Limit string
-	Cost, Max     int64
+	// Max is the most that a limit ever has for such a request. Kept is what it has
+	// besides, for urgent tasks alone.
+	Cost, Max, Kept int64
 }
 
 // Error names cost, limit and policy.
 func (e *NeverError) Error() string {
-	return fmt.Sprintf("cost %d can never pass: limit %q of policy %q holds at most %d",
-		e.Cost, e.Limit, e.Policy, e.Max)
+	kept := ""
+	if e.Kept > 0 {
+		kept = fmt.Sprintf(", besides %d kept for tasks of high priority", e.Kept)
+	}
+	return fmt.Sprintf("cost %d can never pass: limit %q of policy %q holds at most %d%s",
+		e.Cost, e.Limit, e.Policy, e.Max, kept)
 }
 
 // ThrottledError defers a task: an asynq handler that returns it is run again

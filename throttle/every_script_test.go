@@ -19,6 +19,7 @@ func TestEveryScriptOfEveryAlgorithmLoads(t *testing.T) {
 	var limits []throttle.Limit
 	for kind, limit := range fivePerMinute() {
 		limit.Name = kind
+		limit.Headroom.Tokens = 1
 		limits = append(limits, limit)
 	}
 	policy := throttle.Policy{Name: "all", Limits: limits, Lane: "tenant", Upstream: &throttle.Upstream{}}

@@ -10,7 +10,8 @@ import (
 // together (group commit): whoever finds a call under way boards the next one,
 // which leaves when the one under way has landed. Who finds no call under way makes
 // one himself, without a change of goroutines; unless he would have to wait for his
-// slot anyway: then the call leaves a little later, for others to come along.
+// slot anyway: then the call leaves a little later, for others to come along; but not
+// if he is urgent.
 type flight struct {
 	most int                // passengers of one call
 	land func([]*passenger) // makes the call and answers every passenger
@@ -87,7 +88,7 @@ func (f *flight) fly() {
 // companyFor is how long a call with this passenger may wait for others. It needs
 // the lock.
 func (f *flight) companyFor(p *passenger) time.Duration {
-	if p.claim.request.MaxWait <= 0 && !p.claim.parks() {
+	if p.claim.urgent || p.claim.request.MaxWait <= 0 && !p.claim.parks() {
 		return 0
 	}
 	return min(time.Until(f.taken)/companyPart, f.company)

@@ -96,16 +96,20 @@ func (l *lineOf) sameRow(a, b *claim) bool {
 
 // member is how a claim's task stands in its row.
 func (c *claim) member() string {
+	mark := ""
+	if c.urgent {
+		mark = "!"
+	}
 	for _, cost := range c.costs {
 		if cost != 1 {
 			texts := make([]string, len(c.costs))
 			for i, cost := range c.costs {
 				texts[i] = strconv.FormatInt(cost, 10)
 			}
-			return strings.Join(texts, ",") + "/" + c.request.TaskID
+			return mark + strings.Join(texts, ",") + "/" + c.request.TaskID
 		}
 	}
-	return "/" + c.request.TaskID
+	return mark + "/" + c.request.TaskID
 }
 
 // taskOf returns the task that stands in line as member.

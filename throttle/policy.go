@@ -151,6 +151,9 @@ type Limit struct {
 	// Empty, or a task without that attribute, means 1.
 	Cost string
 
+	// Headroom is kept for urgent tasks.
+	Headroom Headroom
+
 	// Of a limit that keeps what the upstream says: how long a call may be in flight,
 	// and how many tokens to leave alone.
 	flight   time.Duration
@@ -216,7 +219,7 @@ func (l *Limit) script() lua.Limit {
 	}
 	return lua.Limit{
 		Algorithm: algorithm, Count: count, PeriodUS: period.Microseconds(), Capacity: l.Capacity(),
-		Option: option, Extra: extra,
+		Option: option, Extra: extra, Kept: l.kept(),
 	}
 }
 

@@ -81,7 +81,7 @@ func (p *Policy) complete() *Policy {
 		}
 		full.Limits = append(full.Limits, Limit{
 			Name: limit.Name + HeldByUpstream, Algorithm: told, Rate: limit.Rate, Per: limit.Per, Cost: limit.Cost,
-			flight: max(shortestFlight, 2*p.Wait()), headroom: p.Upstream.Headroom,
+			Headroom: Headroom{Tokens: limit.kept()}, flight: max(shortestFlight, 2*p.Wait()), headroom: p.Upstream.Headroom,
 		})
 		if fastest < 0 || limit.Rate.Period < p.Limits[fastest].Rate.Period {
 			fastest = i

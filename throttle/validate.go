@@ -95,6 +95,9 @@ func (f *findings) limit(path string, l *Limit) {
 			f.add(join(path, key.name), "%v", err)
 		}
 	}
+	if err := l.checkHeadroom(); err != nil {
+		f.add(join(path, "headroom"), "%v", err)
+	}
 }
 
 var simpleName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)

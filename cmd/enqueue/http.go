@@ -22,6 +22,9 @@ soon as the quota allows. With -count it enqueues many of them.`
   One call, for one tenant:
     enqueue http -attr installation=42 https://api.example.com/users/7
 
+  One that goes ahead of the others, and may use what limits keep for such tasks:
+    enqueue http -attr installation=42 -attr priority=high https://api.example.com/users/7
+
   A POST that is there once, however often this is run:
     enqueue http -method POST -header 'Content-Type: application/json' \
       -body '{"name":"x"}' -id create-x https://api.example.com/things

@@ -107,6 +107,12 @@ local function lacking(state, limit, cost, held)
   return math.max(0, state.used - own + cost - limit.count)
 end
 
+-- Whether a lease is there for it.
+function concurrency.has(state, cost, now, who)
+  local held = lease_of(state, who, now)
+  return held and held.cost >= cost
+end
+
 -- The leases that could end first, enough of them to free a cost, by their ends.
 local function first_to_end(state, cost, who, now)
   local leases, changed = {}, 0

@@ -13,6 +13,10 @@
 -- out. The rows of a lane are served by the age of their heads. A row whose own keys
 -- are exhausted is held until they are not, and is in nobody's way.
 --
+-- An urgent task is taken to have come a day before it did. One that finds its
+-- tokens asks for them whoever else of its row is in line; and where limits keep some
+-- for such tasks, they are served from those when it is nobody else's turn.
+--
 -- A woken task has left its row and is expected to ask. Until it does, its ticket
 -- remembers its place, and until when the wake is believed in.
 --
@@ -20,7 +24,8 @@
 --   ""            "<virtual time>,<tasks>,<last place given>,<instant of the next wake>,
 --                 <instant until which all keys are kept>"; missing: nobody is in line
 --   /row:<row>    sorted set: "<costs>/<task>" by its place, the instant in us at which
---                 it came; costs are as "3,1", or nothing if all are 1
+--                 it came; costs are as "3,1", or nothing if all are 1; before them
+--                 stands "!" if the task is urgent
 --   /rows:<lane>  sorted set: rows that are not held, by the place of their heads;
 --                 not kept where a lane has but one row
 --   /ready        sorted set: lanes that have such rows, by start tag
@@ -30,6 +35,8 @@
 --                 sorted set: those of them that look as soon as something comes back
 --                 there, by their lanes' tags
 --   /weights      hash: the weights of lanes that have another than 1
+--   /urgent       sorted set: rows that have urgent tasks, or had, by the place of one;
+--                 where limits keep something
 --   /woken        hash: "<costs>/<task>" to its ticket:
 --                 "<place>,<until_us>,<times woken>,<share>/<row>"
 --   /leader       who wakes now
@@ -75,6 +82,10 @@ end
 
 local function lane_of(row)
   return line.has_lane and values_of(row)[1] or ''
+end
+
+function line.is_urgent(member)
+  return string.sub(member, 1, 1) == '!'
 end
 
 -- The costs of a member of a row, and its task.

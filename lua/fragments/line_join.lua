@@ -14,6 +14,9 @@ local line_members = first_member
 local line_requests = next_number()
 argument = argument + line_requests
 
+-- How much earlier than it did an urgent task is taken to have come.
+line.urgent_us = 24 * 3600 * 1000000
+
 local all_limits = {}
 for i = 1, #limits do
   all_limits[i] = i
@@ -55,8 +58,21 @@ local function move_tag(lane, by)
   line.keep(tag.key)
 end
 
--- Lets a row that was empty be served, and tells the dispatcher if it sleeps for
--- longer than until `at`.
+-- Tells the dispatcher if it sleeps for longer than until `at`.
+local function signal(at)
+  if line.wake_at == 0 or at < line.wake_at + woken_wait_us then
+    line.wake_at = now
+    redis.call('PUBLISH', line_key('signal'), '')
+  end
+end
+
+-- Lets an urgent task be looked for that is the first of a row that others wait in.
+local function hurry_row(row, at)
+  redis.call('ZADD', line_key('held'), 'XX', int(now), row.name)
+  signal(at)
+end
+
+-- Lets a row that was empty be served.
 local function open_row(row, at)
   if not line.one_row then
     redis.call('ZADD', line_key('rows', row.lane), int(row.head), row.name)
@@ -70,10 +86,7 @@ local function open_row(row, at)
   end
   line.keep(tag.key)
   redis.call('HDEL', line_key('weights'), row.lane)
-  if line.wake_at == 0 or at < line.wake_at + woken_wait_us then
-    line.wake_at = now
-    redis.call('PUBLISH', line_key('signal'), '')
-  end
+  signal(at)
 end
 
 -- The tickets of those that were woken, one for each request, or false.
@@ -94,7 +107,7 @@ function line.next_task()
   if member == '' then
     return nil
   end
-  local task = { member = member, row = current_row, weight = current_weight, defer_us = current_defer_us }
+  local task = { member = member, row = current_row, weight = current_weight, defer_us = current_defer_us, urgent = line.is_urgent(member) }
   local ticket = line_tickets[line_members - first_member]
   if ticket then
     local place, share = string.match(ticket, '^(%d+),%d+,%d+,([^/]+)/')
@@ -103,10 +116,21 @@ function line.next_task()
   return task
 end
 
+-- Whether urgent tasks stand in a row.
+local function has_urgent(row)
+  return row.size > 0 and line.is_urgent(redis.call('ZRANGE', row.key, 0, 0)[1])
+end
+
 -- Whether a task has to leave the tokens to others.
 function line.is_behind(task)
-  return line.is_there and not task.place
-    and (line_row(task.row).size > 0 or line_tag(lane_of(task.row)).value > line.virtual)
+  if not line.is_there or task.place then
+    return false
+  end
+  local row = line_row(task.row)
+  if task.urgent and has_urgent(row) or not task.urgent and row.size > 0 then
+    return true
+  end
+  return not (task.urgent and kept) and line_tag(row.lane).value > line.virtual
 end
 
 -- How far ahead a task's slot may lie. None is sent away from a slot that the next
@@ -161,7 +185,8 @@ end
 -- alone, and `held_by` the limit that says so.
 function line.join(task, costs, at, held_by)
   local row = line_row(task.row)
-  local place = task.place or math.max(now, line.last + 1)
+  local came = math.max(now, line.last + 1)
+  local place = task.place or task.urgent and came - line.urgent_us or came
   line.kept = math.max(line.kept, now + KEPT_US)
   local added = redis.call('ZADD', row.key, 'NX', int(place), task.member)
   if task.place then
@@ -181,16 +206,23 @@ function line.join(task, costs, at, held_by)
     if added == 0 then
       row.size, line.count, joined = row.size - 1, line.count - 1, true
     end
-    return 3, expected, position, place
+    return 3, expected, position, task.urgent and place + line.urgent_us or place
   end
 
-  line.last = math.max(line.last, place)
+  line.last = math.max(line.last, came)
   row.head = position == 1 and place or row.head
   row.size, line.count, joined = row.size + added, line.count + added, true
   if added == 1 and row.size == 1 then
     open_row(row, at)
   elseif added == 1 and position == 1 and not line.one_row then
     redis.call('ZADD', line_key('rows', row.lane), 'XX', int(place), row.name)
+  end
+  if task.urgent and kept then
+    redis.call('ZADD', line_key('urgent'), int(place), row.name)
+    line.keep(line_key('urgent'))
+  end
+  if task.urgent and position == 1 and row.size > 1 then
+    hurry_row(row, at)
   end
   if task.weight ~= 1 then
     redis.call('HSET', line_key('weights'), row.lane, task.weight)
@@ -199,7 +231,7 @@ function line.join(task, costs, at, held_by)
   line.kept = math.max(line.kept, 2 * expected - now + KEPT_US)
   row.touched = true
   line.is_there = true
-  return 2, expected, position, place
+  return 2, expected, position, task.urgent and place + line.urgent_us or place
 end
 
 -- Writes the rest.

@@ -8,7 +8,8 @@
 --                other keys besides
 -- and the arguments that the operation says for each request. Before this text
 -- stands the table `limits`; each has its algorithm, count, period_us, capacity,
--- option and extra, which are up to the algorithm, and value (see fragments/line.lua).
+-- option and extra, which are up to the algorithm, and value (see fragments/line.lua);
+-- and `kept`: what each limit keeps for urgent requests, or nil for nothing at all.
 --
 -- An algorithm is a table of functions. `limit` is one of the limits; a
 -- `state` is what load made of the key for this call; times are in us:
@@ -37,6 +38,8 @@
 --                                must be
 --   horizon(state, limit, now, cost, who)
 --                                optional: the instant before which slots must lie
+--   has(state, cost, now, who)   optional: whether `who` has that already, and so may
+--                                have it again whatever is kept
 --   status(state, limit, now)    remaining, and reset_after_us
 --   store(state, limit, now)     the value to keep and its TTL in ms; a TTL of 0
 --                                deletes the key
@@ -100,6 +103,25 @@ local function first_instant(own, costs, from, method, who)
     end
   until at == before or #limits == 1
   return at, held_by
+end
+
+-- Whether the next request is urgent, which is told where something is kept.
+local function next_urgent()
+  return kept and next_number() == 1
+end
+
+-- What a request of these costs must find: what is kept for urgent ones has to be left
+-- over by others.
+local function asked_for(costs, own, urgent, who)
+  if not kept or urgent then
+    return costs
+  end
+  local asked = {}
+  for i = 1, #limits do
+    local has = limits[i].algorithm.has
+    asked[i] = costs[i] + (has and has(own[i], costs[i], now, who) and 0 or kept[i])
+  end
+  return asked
 end
 
 -- Appends remaining and reset_after_us of every limit to a reply that has n

@@ -1,0 +1,46 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// What a limit keeps for urgent tasks is there for them when all others have to wait;
+// being urgent is a header.
+func TestUrgentTasksUseTheHeadroom(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		limit := throttle.Limit{
+			Name: "daily", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 10, Period: 24 * time.Hour},
+			Headroom: throttle.Headroom{Percent: 30},
+		}
+		r := newRig(t, server, throttle.Policy{Limits: []throttle.Limit{limit}, MaxWait: -1})
+		ran := make(chan string, 20)
+		r.serve(func(_ context.Context, task *asynq.Task) error {
+			ran <- task.Headers()["priority"]
+			return nil
+		})
+		r.enqueue(12)
+		for range 7 {
+			assert.Empty(t, <-ran)
+		}
+		r.eventually("five parked", func() bool { return r.queue().Retry == 5 })
+		for range 4 {
+			_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, map[string]string{"priority": "high"}))
+			require.NoError(t, err)
+		}
+		for range 3 {
+			assert.Equal(t, "high", <-ran)
+		}
+		r.eventually("the fourth parked", func() bool { return r.queue().Retry == 6 })
+		assert.Empty(t, ran)
+	})
+}
