@@ -172,7 +172,7 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	sent := time.Now()
-	reply, err := script.Run(ctx, c.redis, keys, args...).Int64Slice()
+	reply, err := integers(ctx, c.redis, script, keys, args)
 	received := time.Now()
 	each := 4 + 4*len(c.policy.Limits)
 	if err == nil && len(reply) != 1+each*len(passengers) {
@@ -185,7 +185,7 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 		}
 		numbers := reply[1+i*each : 1+(i+1)*each]
 		r := c.reservation(p, reply[0], numbers, sent, received)
-		if c.oneCount {
+		if c.oneCount && i == len(passengers)-1 {
 			c.flight.learn(r)
 		}
 		p.answer(r, nil)
@@ -237,7 +237,7 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 	for _, cost := range claim.costs {
 		args = append(args, cost)
 	}
-	reply, err := c.scripts.Peek.Run(ctx, c.redis, keys, args...).Int64Slice()
+	reply, err := integers(ctx, c.redis, c.scripts.Peek, keys, args)
 	if err == nil && len(reply) != 3+2*len(c.policy.Limits) {
 		err = errors.New("an unexpected reply")
 	}

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -67,6 +68,7 @@ func (f *flight) board(p *passenger) {
 // so the goroutine ends soon after its last passenger boarded.
 func (f *flight) fly() {
 	for {
+		runtime.Gosched() // who has just had an answer and asks again comes along
 		f.mu.Lock()
 		next := f.waiting
 		if len(next) > f.most {

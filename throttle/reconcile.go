@@ -142,7 +142,7 @@ func (c *policyCalls) reconcile(ctx context.Context, claim *claim, receipts []in
 		args = append(args, c.said(limit, o, now, &heard)...)
 		args = append(args, closing(limit, o), limit.Algorithm == pace && o.Refused)
 	}
-	reply, err := c.scripts.Reconcile.Run(ctx, c.redis, keys, args...).Int64Slice()
+	reply, err := integers(ctx, c.redis, c.scripts.Reconcile, keys, args)
 	if err == nil && len(reply) != 1+2*len(c.about) {
 		err = fmt.Errorf("a reply of %d numbers for %d limits", len(reply), len(c.about))
 	}
