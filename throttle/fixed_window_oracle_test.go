@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // windowOracle is a fixed window by its definition: what is taken in each window,
@@ -188,5 +190,16 @@ func TestFixedWindowAgainstOracle(t *testing.T) {
 			t.Parallel()
 			compareWithOracle(t, windowNumbers(anchor), newWindowOracle)
 		})
+	}
+}
+
+// Stories in which script and oracle once differed.
+func TestFixedWindowStoriesThatWentWrong(t *testing.T) {
+	t.Parallel()
+	client := throttletest.Redis(t).Client()
+	for _, seed := range []uint64{
+		810, // what was adjusted to nothing was cancelled, and then the clock was set back
+	} {
+		tellStory(t, client, seed, windowNumbers(AnchorFirst), newWindowOracle)
 	}
 }
