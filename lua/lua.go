@@ -87,20 +87,23 @@ func only(limits []Limit, algorithms ...string) []Limit {
 func policy(limits []Limit, further ...string) string {
 	var text, rows strings.Builder
 	var known []string
+	text.WriteString(kept(limits) + "local algorithms = {}\n")
 	for _, l := range limits {
 		if !slices.Contains(known, l.Algorithm) {
 			known = append(known, l.Algorithm)
+			text.WriteString("do\n") // Lua has room for 200 local names at a time
 			if l.Algorithm == "sliding_window" {
 				text.WriteString(read("fragments/buckets.lua"))
 			}
 			for _, suffix := range append([]string{""}, further...) {
 				text.WriteString(read("fragments/" + l.Algorithm + suffix + ".lua"))
 			}
+			fmt.Fprintf(&text, "algorithms.%s = %[1]s\nend\n", l.Algorithm)
 		}
-		fmt.Fprintf(&rows, "  { algorithm = %s, count = %d, period_us = %d, capacity = %d, option = '%s', extra = %d, value = %d },\n",
+		fmt.Fprintf(&rows, "  { algorithm = algorithms.%s, count = %d, period_us = %d, capacity = %d, option = '%s', extra = %d, value = %d },\n",
 			l.Algorithm, l.Count, l.PeriodUS, l.Capacity, l.Option, l.Extra, l.Value)
 	}
-	return text.String() + "local limits = {\n" + rows.String() + "}\n" + kept(limits) + read("fragments/policy.lua")
+	return text.String() + "local limits = {\n" + rows.String() + "}\n" + read("fragments/policy.lua")
 }
 
 // kept returns the table of what each limit keeps for urgent requests: nil for nothing
@@ -114,7 +117,7 @@ func kept(limits []Limit) string {
 	if sum == 0 {
 		return "local kept\n"
 	}
-	return "local kept = { " + numbers + "}\n"
+	return "local kept = { " + numbers + "}\n" + read("fragments/spare.lua")
 }
 
 func read(path string) string {

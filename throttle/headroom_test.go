@@ -87,6 +87,48 @@ func TestHeadroomIsKept(t *testing.T) {
 	})
 }
 
+// Urgent tasks have what is kept at once also where others have slots ahead already, and
+// again when it has come back while others never cease.
+func TestHeadroomIsThereAtOnce(t *testing.T) {
+	t.Parallel()
+	for kind, limit := range keeping() {
+		if limit.Algorithm == throttle.Concurrency {
+			continue // which has no slots ahead
+		}
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, limit)
+			ask := func(r throttle.Request) throttle.Outcome {
+				got, err := b.limiter.Reserve(t.Context(), r)
+				require.NoError(t, err)
+				return got.Outcome
+			}
+			ahead := 0
+			for range 17 {
+				if r := b.reserve(90 * time.Second); r.Outcome == throttle.Granted && r.RetryAfter() > 0 {
+					ahead++
+				}
+			}
+			require.GreaterOrEqual(t, ahead, 6, "slots ahead")
+			for range 3 {
+				require.Equal(t, throttle.Granted, ask(urgently(0)), "at once")
+			}
+			require.Equal(t, throttle.Denied, ask(urgently(0)))
+			again := 0
+			for second := range 240 {
+				b.at(time.Duration(second) * time.Second)
+				for range 5 {
+					b.reserve(20 * time.Second)
+				}
+				if second >= 60 && ask(urgently(0)) == throttle.Granted {
+					again++
+				}
+			}
+			assert.GreaterOrEqual(t, again, 2*3, "in three minutes")
+		})
+	}
+}
+
 // Law 3 with headroom: a request passes after exactly its RetryAfter, and not a
 // microsecond before.
 func TestHeadroomKeepsItsWord(t *testing.T) {
@@ -138,16 +180,21 @@ func TestHeadroomIsNeverOver(t *testing.T) {
 			continue
 		}
 		judge.limit.Headroom.Tokens = 1 + random.Int64N(judge.limit.Capacity()-1)
-		b := newBench(t, judge.limit)
+		limits := []throttle.Limit{judge.limit}
+		if random.IntN(2) == 0 { // which puts slots off
+			limits = append(limits, window("other", 1+random.Int64N(4), 700*time.Millisecond, throttle.AnchorClock))
+			limits[1].Per = "user"
+		}
+		b := newBench(t, limits...)
 		var now time.Duration
 		var all, normal []time.Time
 		for range 120 {
 			now += time.Duration(random.Int64N(int64(150 * time.Millisecond))).Truncate(time.Microsecond)
 			b.at(now)
 			wait := time.Duration(random.IntN(3)) * 500 * time.Millisecond
-			ask := request(wait)
+			ask := request(wait, "user", fmt.Sprint(random.IntN(3)))
 			if random.IntN(3) == 0 {
-				ask = urgently(wait)
+				ask = urgently(wait, "user", fmt.Sprint(random.IntN(3)))
 			}
 			r, err := b.limiter.Reserve(t.Context(), ask)
 			require.NoError(t, err)
@@ -159,7 +206,7 @@ func TestHeadroomIsNeverOver(t *testing.T) {
 				continue
 			}
 			all = append(all, r.At)
-			if len(ask.Attributes) == 0 {
+			if ask.Attributes[throttle.PriorityAttribute] == "" {
 				normal = append(normal, r.At)
 			}
 		}

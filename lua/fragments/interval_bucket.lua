@@ -11,7 +11,8 @@
 --
 -- State: "<start_us>:<taken>:<period_us>:<capacity>:<last_us>": start_us is the
 --        latest refill (or the first take), the numbers are those it was counted
---        by, and last_us is the latest slot.
+--        by, and last_us is the latest slot. Where the limit keeps something, what
+--        fragments/spare.lua says comes behind it, in tokens.
 local interval_bucket = {}
 
 -- Applies the refills until now.
@@ -45,12 +46,17 @@ function interval_bucket.load(raw, limit, now)
   -- What a refill brings beyond the capacity runs over.
   limit.count = math.min(limit.count, limit.capacity)
   if raw then
-    local start, taken, period_us, capacity, last = string.match(raw, '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
+    local start, taken, period_us, capacity, last, left_over =
+      string.match(raw, '^(%d+):(%d+):(%d+):(%d+):(%d+)(!?[%d,]*)$')
     state.start, state.taken, state.last = tonumber(start), tonumber(taken), tonumber(last)
     if not start then
       return { taken = 0, last = 0, is_foreign = true }
     end
     period_us, capacity = tonumber(period_us), tonumber(capacity)
+    if limit.keeps then
+      local is_same = period_us == limit.period_us and capacity == limit.capacity
+      state.spare = spare.load(is_same and left_over or '', now, state.last)
+    end
     if period_us ~= limit.period_us or capacity ~= limit.capacity then
       -- The old periods end where the new ones begin; refills that the old ones
       -- brought until now are lost to nobody but the one who changes numbers.
@@ -75,7 +81,7 @@ end
 
 function interval_bucket.earliest(state, limit, cost, from)
   local refills = refills_for(state, limit, cost)
-  if refills == 0 then
+  if refills == 0 or state.spare and spare.suffices(state.spare, cost, from) then
     return from
   end
   return math.max(from, state.start + refills * limit.period_us)
@@ -84,7 +90,7 @@ end
 -- The tokens of a refill ahead are handed out over its period, in order.
 function interval_bucket.spread(state, limit, cost, from, now)
   local refills = refills_for(state, limit, cost)
-  if refills == 0 then
+  if refills == 0 or state.spare and spare.suffices(state.spare, cost, from) then
     return from
   end
   local left = refills * limit.count - (state.taken + cost - limit.capacity)
@@ -93,10 +99,21 @@ function interval_bucket.spread(state, limit, cost, from, now)
   return math.max(from, at + math.floor(before * limit.period_us / limit.count))
 end
 
-function interval_bucket.take(state, limit, cost, at)
+-- Takes where something is kept. Refills that are on their way to the slot may bring
+-- more than is taken, and what runs over must not bring back the slot's own tokens.
+local function take_keeping(state, limit, cost, at, now, refills)
+  local before = limit.capacity - state.taken
+  state.taken = math.max(state.taken, refills * limit.count) + cost
+  local after = limit.capacity - (state.taken - refills * limit.count)
+  state.spare = spare.note(state.spare, before, after, cost, at, now)
+end
+
+function interval_bucket.take(state, limit, cost, at, now)
   state.start = state.start or at
   local refills = math.max(0, math.floor((at - state.start) / limit.period_us))
-  if refills <= refills_for(state, limit, cost) then
+  if limit.keeps then
+    take_keeping(state, limit, cost, at, now, refills)
+  elseif refills <= refills_for(state, limit, cost) then
     state.taken = state.taken + cost
   else
     -- Another limit put the slot off. The tokens must be there then, so what is
@@ -129,6 +146,9 @@ function interval_bucket.adjust(state, limit, more, _, now, start, taken)
   end
   state.start = state.start or now
   state.taken = state.taken + more
+  if state.spare then
+    state.spare.low = 0
+  end
   return true
 end
 
@@ -143,6 +163,7 @@ function interval_bucket.store(state, limit, now)
   if not state.start or state.taken == 0 then
     return '', 0
   end
-  return string.format('%d:%d:%d:%d:%d', state.start, state.taken, limit.period_us, limit.capacity, state.last),
+  return string.format('%d:%d:%d:%d:%d', state.start, state.taken, limit.period_us, limit.capacity, state.last)
+    .. (state.spare and spare.store(state.spare) or ''),
     ttl_ms(full_at(state, limit) - now)
 end

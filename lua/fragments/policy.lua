@@ -44,6 +44,12 @@
 --   store(state, limit, now)     the value to keep and its TTL in ms; a TTL of 0
 --                                deletes the key
 --   save(state, limit, now, key) instead of store, for what is kept in no string
+if kept then
+  for i = 1, #limits do
+    limits[i].keeps = kept[i] > 0
+  end
+end
+
 local now = now_us()
 local argument = 0
 

@@ -13,7 +13,8 @@
 -- State: "<tat_us>/<full_us>" or "<tat_us>+<part>/<full_us>", where full_us is how
 --        long an empty bucket took to fill when this was written; then for each
 --        free slot ";<slot_us>:<cost>:<tat_us>:<part>" with the TAT and part that
---        its reservation left behind.
+--        its reservation left behind. Where the limit keeps something, what
+--        fragments/spare.lua says comes before the free slots, in tokens.
 local token_bucket = {}
 
 local MAX_FREE = 64
@@ -53,13 +54,17 @@ end
 
 -- Reads a state with more than a TAT in it; see above.
 local function load_all(raw, limit, now)
-  local tat, part, was_full_us, free = string.match(raw, '^(%d+)%+?(%d*)/(%d+)(.*)$')
+  local tat, part, was_full_us, left_over, free = string.match(raw, '^(%d+)%+?(%d*)/(%d+)(!?[%d,]*)(.*)$')
   if not tat or string.find(free, '^[^;]') then
     return { tat = 0, part = 0, is_foreign = true }
   end
   local state = { tat = tonumber(tat), part = tonumber(part) or 0 }
+  if limit.keeps and tonumber(was_full_us) == limit.full_us then
+    state.spare = spare.load(left_over, now, state.tat)
+  end
   if tonumber(was_full_us) ~= limit.full_us then
     rescale(state, limit, now, tonumber(was_full_us))
+    state.spare = limit.keeps and spare.load('', now, state.tat) or nil
     return state
   end
   for slot, cost, left, left_part in string.gmatch(free, ';(%d+):(%d+):(%d+):(%d+)') do
@@ -82,7 +87,7 @@ function token_bucket.load(raw, limit, now)
   -- Mostly there is a TAT alone, and this is quicker.
   local slash = string.find(raw, '/', 1, true)
   local tat = slash and tonumber(string.sub(raw, 1, slash - 1))
-  if tat and string.sub(raw, slash + 1) == limit.full_text then
+  if tat and not limit.keeps and string.sub(raw, slash + 1) == limit.full_text then
     return { tat = tat, part = 0 }
   end
   return load_all(raw, limit, now)
@@ -94,7 +99,7 @@ function token_bucket.earliest(state, limit, cost, from)
   if state.part > part then
     at = at + 1
   end
-  if at <= from then
+  if at <= from or state.spare and spare.suffices(state.spare, cost, from) then
     return from
   end
   if state.free then
@@ -138,15 +143,19 @@ local function take_free(state, cost, at)
   end
 end
 
-function token_bucket.take(state, limit, cost, at)
+function token_bucket.take(state, limit, cost, at, now)
   local free = state.free and take_free(state, cost, at)
   if free then
     return free.tat, free.part
   end
+  local before = limit.keeps and token_bucket.status(state, limit, now)
   if state.tat < at then
     state.tat, state.part = at, 0
   end
   move(state, limit, cost)
+  if limit.keeps then
+    state.spare = spare.note(state.spare, before, token_bucket.status(state, limit, at), cost, at, now)
+  end
   return state.tat, state.part
 end
 
@@ -206,6 +215,9 @@ function token_bucket.adjust(state, limit, more, _, now, tat)
     more = -min(-more, returnable(state, limit, tat, now))
   end
   move(state, limit, more)
+  if state.spare and more > 0 then
+    state.spare.low = 0
+  end
   return more ~= 0
 end
 
@@ -230,6 +242,9 @@ function token_bucket.store(state, limit, now)
     text = text .. '+' .. int(state.part)
   end
   text = text .. '/' .. limit.full_text
+  if state.spare then
+    text = text .. spare.store(state.spare)
+  end
   for _, free in ipairs(state.free or {}) do
     text = text .. string.format(';%d:%d:%d:%d', free.slot, free.cost, free.tat, free.part)
   end
