@@ -249,6 +249,28 @@ func TestDeadlinesAreToldAtOnce(t *testing.T) {
 	})
 }
 
+// asynq's contexts tell whether a task may have a deadline, on which missedDeadline
+// rests: it has whole seconds then, and no look at the task is needed otherwise.
+func TestAsynqCountsDeadlinesInSeconds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(100, 100)})
+	parts := make(chan int, 1)
+	r.serve(func(ctx context.Context, _ *asynq.Task) error {
+		ends, _ := ctx.Deadline()
+		parts <- ends.Nanosecond()
+		return nil
+	})
+	deadline := asynq.Deadline(time.Now().Add(time.Hour))
+	for _, options := range [][]asynq.Option{{deadline}, {deadline, asynq.Timeout(time.Minute)}, {deadline, asynq.Timeout(2 * time.Hour)}} {
+		r.enqueue(1, options...)
+		assert.Zero(t, <-parts)
+	}
+	for _, options := range [][]asynq.Option{nil, {asynq.Timeout(time.Minute)}} {
+		r.enqueue(1, options...)
+		assert.NotZero(t, <-parts)
+	}
+}
+
 // A slot within max_wait is of no use to a task that asynq would fail before.
 func TestNobodyWaitsBeyondItsDeadline(t *testing.T) {
 	t.Parallel()
