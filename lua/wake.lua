@@ -422,7 +422,7 @@ if first_held[2] then
 elseif #lanes == 0 and not lanes_left and not more_rows and expected - #forgotten == 0 then
   -- Nobody is in line any more.
   redis.call('DEL', KEYS[2], line_key('ready'), line_key('lanes'), line_key('urgent'), line_key('weights'),
-    line_key('leader'))
+    line_key('asked'), line_key('leader'))
   return reply
 end
 redis.call('ZREMRANGEBYSCORE', line_key('lanes'), '-inf', string.format('%.3f', line.virtual))

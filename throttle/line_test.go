@@ -257,5 +257,14 @@ func TestPlaceIsKept(t *testing.T) {
 		assert.Equal(t, "a", again.Place.Lane)
 		assert.Equal(t, noon.UTC(), again.Place.Since.UTC().Truncate(time.Second))
 		assert.InDelta(t, 4*time.Minute, again.Place.Expected.Sub(noon), float64(time.Second))
+
+		where, err := p.limiter.Where(t.Context(), again.Request())
+		require.NoError(t, err)
+		assert.Equal(t, &throttle.Standing{Place: *again.Place, HeldBy: "rate", Asked: 2}, where)
+		elsewhere := again.Request()
+		elsewhere.TaskID = "nobody"
+		where, err = p.limiter.Where(t.Context(), elsewhere)
+		require.NoError(t, err)
+		assert.Nil(t, where)
 	})
 }

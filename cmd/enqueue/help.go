@@ -18,7 +18,7 @@ func commands() []command {
 	return []command{
 		{"http", "URL", "enqueue one HTTP call, or many alike", httpAbout, httpExamples, func() action { return new(httpCall) }},
 		{"batch", "FILE.ndjson|-", "enqueue a task for each line of a file or of standard input", batchAbout, batchExamples, func() action { return new(batchFile) }},
-		{"status", "", "show queues, deferred tasks, and what is left of the limits", statusAbout, statusExamples, func() action { return new(status) }},
+		{"status", "[TASK-ID]", "show queues, deferred tasks, and what is left of the limits", statusAbout, statusExamples, func() action { return new(status) }},
 		{"freeze", "POLICY TIME", "close a policy, or one key of a limit, for every worker", freezeAbout, freezeExamples, func() action { return new(freeze) }},
 		{"unfreeze", "POLICY", "open what was closed", unfreezeAbout, unfreezeExamples, func() action { return &freeze{thaw: true} }},
 		{"schedule", "FILE.yaml", "enqueue tasks again and again, by cron expressions", scheduleAbout, scheduleExamples, func() action { return new(scheduleFile) }},

@@ -115,7 +115,7 @@ func TestBadUsage(t *testing.T) {
 		"no file":             {[]string{"batch"}, []string{"no file; name one with a task a line, or - for standard input"}},
 		"numbers below one":   {[]string{"batch", "-from", "0", "-workers", "-1", "-max-line", "0", "f"}, []string{"-from is 0", "-workers is -1", "-max-line is 0"}},
 		"no number":           {[]string{"batch", "-workers", "many", "f"}, []string{`invalid value "many" for flag -workers`}},
-		"status of something": {[]string{"status", "github"}, []string{`unexpected argument "github"; all arguments are flags`}},
+		"status of something": {[]string{"status", "github"}, []string{`-config is missing; the policies say where task "github" may stand in line`}},
 		"no schedule":         {[]string{"schedule"}, []string{"no schedule file"}},
 		"no host":             {[]string{"status", "-redis", "redis:///0"}, []string{"the URI names no host"}},
 	} {

@@ -15,13 +15,18 @@ const (
 	statusAbout = `
 enqueue status shows the queues with their tasks, how many of them are deferred
 because a limit holds them back, and when the soonest of these comes back. With
--config it shows what is left of each limit, too. It changes nothing.`
+-config it shows what is left of each limit, too. With -config and the ID of a task
+it shows where that task is: in which waiting line, at which place, held by what, and
+when it is expected to start. It changes nothing.`
 
 	statusExamples = `
   enqueue status -redis redis://:password@redis:6379/0
 
   What is left of the quota of installation 42:
     enqueue status -config policies.yaml -attr installation=42
+
+  Where is my task?
+    enqueue status -config policies.yaml 6f1c0a52-5c1e-4b0e-9f53-0e0a7a5f4c11
 
   For a program:
     enqueue status -json -config policies.yaml | jq '.limits[] | select(.remaining == 0)'
@@ -36,6 +41,7 @@ type status struct {
 	attrs    pairs
 	asJSON   bool
 	scan     int
+	task     string
 }
 
 func (s *status) flags(fs *flag.FlagSet) {
@@ -49,8 +55,13 @@ func (s *status) flags(fs *flag.FlagSet) {
 
 func (s *status) check(positional []string) error {
 	problems := []error{s.server.check()}
-	if len(positional) > 0 {
-		problems = append(problems, fmt.Errorf("unexpected argument %q; all arguments are flags", positional[0]))
+	switch {
+	case len(positional) > 1:
+		problems = append(problems, fmt.Errorf("unexpected argument %q; status shows one task at a time", positional[1]))
+	case len(positional) == 1 && s.policies.path == "":
+		problems = append(problems, fmt.Errorf("-config is missing; the policies say where task %q may stand in line", positional[0]))
+	case len(positional) == 1:
+		s.task = positional[0]
 	}
 	if s.scan < 1 {
 		problems = append(problems, fmt.Errorf("-scan is %d; it must be at least 1", s.scan))
@@ -77,6 +88,13 @@ func (s *status) run(ctx context.Context, st streams) error {
 	}
 	defer rdb.Close()
 
+	if s.task != "" {
+		tasks, err := readTasks(ctx, rdb, config, s.task)
+		if err != nil {
+			return fmt.Errorf("looking for the task: %w", err)
+		}
+		return printTasks(st.out, tasks, s.asJSON)
+	}
 	r := report{Redis: s.address, Time: time.Now().UTC()}
 	if r.Queues, err = readQueues(ctx, asynq.NewInspectorFromRedisClient(rdb), s.scan); err != nil {
 		return fmt.Errorf("reading the queues: %w", err)

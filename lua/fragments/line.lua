@@ -39,6 +39,7 @@
 --                 where limits keep something
 --   /woken        hash: "<costs>/<task>" to its ticket:
 --                 "<place>,<until_us>,<times woken>,<share>/<row>"
+--   /asked        hash: how often tasks were sent back into line that asked again
 --   /leader       who wakes now
 -- A row is the values of its attributes as netstrings (Bernstein 1997), the lane's
 -- first: "2:42,3:eu1,".

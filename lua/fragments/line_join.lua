@@ -23,7 +23,7 @@ for i = 1, #limits do
 end
 
 -- What this call knows of rows and lanes.
-local line_rows, line_tags, left_woken, joined = {}, {}, {}, false
+local line_rows, line_tags, left_woken, started, joined = {}, {}, {}, {}, false
 
 local function line_row(name)
   local row = line_rows[name]
@@ -153,11 +153,13 @@ function line.start(task, costs)
   end
   if task.place then
     left_woken[#left_woken + 1] = task.member
+    started[#started + 1] = task.member
     return
   end
   local row = line_row(task.row)
   if row.size > 0 and redis.call('ZREM', row.key, task.member) == 1 then
     row.size, line.count, joined = row.size - 1, line.count - 1, true
+    started[#started + 1] = task.member
   end
   move_tag(row.lane, share_of(costs, task.weight))
 end
@@ -210,6 +212,13 @@ function line.join(task, costs, at, held_by)
   end
 
   line.last = math.max(line.last, came)
+  if added == 0 then
+    place = tonumber(redis.call('ZSCORE', row.key, task.member))
+  end
+  if added == 0 or task.place then
+    redis.call('HINCRBY', line_key('asked'), task.member, 1)
+    line.keep(line_key('asked'))
+  end
   row.head = position == 1 and place or row.head
   row.size, line.count, joined = row.size + added, line.count + added, true
   if added == 1 and row.size == 1 then
@@ -238,6 +247,9 @@ end
 function line.finish()
   if #left_woken > 0 then
     redis.call('HDEL', line_key('woken'), unpack(left_woken))
+  end
+  if #started > 0 then
+    redis.call('HDEL', line_key('asked'), unpack(started))
   end
   if not joined then
     return
