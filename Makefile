@@ -14,7 +14,7 @@ build: ## Build worker, enqueue and the example into bin/
 	go build -o bin/ ./cmd/... ./examples/...
 
 test: redis-server ## Run all tests with the race detector, on the embedded and a real Redis
-	go test -race -p 1 ./... # one package at a time: some measure time
+	go test -race -p 1 -timeout 30m ./... # one package at a time: some measure time
 
 lint: $(GOLANGCI_LINT) ## Run go vet and golangci-lint
 	go vet ./...
