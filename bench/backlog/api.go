@@ -21,10 +21,12 @@ type call struct {
 	began time.Time
 	// slot is the reserved one; zero for a contender that has none or does not tell.
 	slot time.Time
+	// answered is when the call was over.
+	answered time.Time
 }
 
-// api is somebody else's: it records calls and refuses none. It is safe for
-// concurrent use.
+// api is somebody else's: it records calls and refuses none. A call takes as long as
+// its path says, as in /200ms. It is safe for concurrent use.
 type api struct {
 	url    string
 	server *http.Server
@@ -64,8 +66,16 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "task: "+err.Error(), http.StatusBadRequest)
 		return
 	}
+	if takes, err := time.ParseDuration(r.URL.Path[1:]); err == nil {
+		timer := time.NewTimer(takes)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.Context().Done():
+		}
+	}
 	c := call{
-		task: task, tenant: query.Get("tenant"), arrived: arrived,
+		task: task, tenant: query.Get("tenant"), arrived: arrived, answered: time.Now(),
 		began: microseconds(query.Get("began")), slot: microseconds(query.Get("slot")),
 	}
 	a.mu.Lock()

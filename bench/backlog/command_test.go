@@ -66,6 +66,27 @@ func TestRunMeasuresEveryContender(t *testing.T) {
 	assert.Zero(t, size, "a bench leaves nothing behind")
 }
 
+// A concurrency limit is judged by how many calls the API had at once.
+func TestRunMeasuresSlots(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Redis(t)
+	var stdout, stderr strings.Builder
+	code := Run(t.Context(), []string{
+		"-redis", server.URI(), "-json", "-scenarios", "slots,tenant-slots", "-tasks", "80", "-only", "tuned|parked",
+	}, none, &stdout, &stderr)
+	require.Equal(t, rig.ExitOK, code, stderr.String())
+	var got report
+	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
+	for _, s := range got.Scenarios {
+		require.Len(t, s.Results, 2)
+		for _, r := range s.Results {
+			assert.LessOrEqual(t, r.Figures["over"], 0.0, "%s, %s", s.Name, r.Name)
+			assert.Zero(t, r.Figures["left"], "%s, %s", s.Name, r.Name)
+			assert.Greater(t, r.Figures["quota_used"], 0.1, "%s, %s", s.Name, r.Name)
+		}
+	}
+}
+
 // Tasks without a retry left: the usual pattern loses those it puts off.
 func TestRunTellsOfArchivedTasks(t *testing.T) {
 	t.Parallel()

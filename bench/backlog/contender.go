@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/rampmeter/rampmeter/throttle"
 )
 
 // contender is one way to keep a backlog to its limit.
@@ -60,6 +62,8 @@ func (c *contender) unfit(s *scenario) string {
 	switch {
 	case c.kind == bullMQ && s.limit.PerTenant:
 		return "a limit for each tenant is not in its free edition"
+	case c.kind == bullMQ && s.limit.Algorithm == throttle.Concurrency:
+		return "its limit of jobs at once needs no limiter"
 	case c.kind == bullMQ && s.spent:
 		return "its limiter holds jobs back before they are attempted"
 	}

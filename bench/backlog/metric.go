@@ -27,7 +27,8 @@ var metrics = []metric{
 	// Those from when all tasks had been seen, for each start from then on.
 	{"commands_per_wake", "per wake", decimals(1), commandsPerWake},
 	// What was started of what the limit allows from the first start to the last. It is
-	// above 100 % for a contender whose own algorithm allows more.
+	// above 100 % for a contender whose own algorithm allows more. Of slots, it is how
+	// much of their time the API was called in.
 	{"quota_used", "quota used", percent, quotaUsed},
 	// The same from when all tasks had been seen.
 	{"quota_used_parked", "once parked", percent, quotaUsedParked},
@@ -37,7 +38,8 @@ var metrics = []metric{
 	{"slot_p50_ms", "late p50", milliseconds, slotLateness(50)},
 	{"slot_p99_ms", "late p99", milliseconds, slotLateness(99)},
 	{"slot_max_ms", "at most", milliseconds, slotLateness(100)},
-	// The most starts of a tenant, or of all, in any interval of one period.
+	// The most starts of a tenant, or of all, in any interval of one period; of slots,
+	// the most calls at once.
 	{"busiest_period", "busiest", decimals(0), busiest},
 	// How many starts there were at most above what the limit allows.
 	{"over", "over", decimals(0), over},

@@ -99,6 +99,8 @@ func TestIdeal(t *testing.T) {
 		"per-tenant":   7 * time.Second,
 		"window":       20 * time.Second,
 		"last-attempt": 19900 * time.Millisecond,
+		"slots":        59800 * time.Millisecond,
+		"tenant-slots": 19800 * time.Millisecond,
 	}
 	for _, s := range scenarios() {
 		assert.Equal(t, want[s.name], s.ideal(), s.name)
@@ -119,8 +121,11 @@ func TestPoliciesFiles(t *testing.T) {
 			policy := config.PolicyFor(taskType)
 			require.NotNil(t, policy)
 			got := policy.Limits[0]
-			assert.EqualValues(t, s.limit.Count, got.Rate.Count)
-			assert.Equal(t, s.limit.Period, got.Rate.Period)
+			if s.limit.Algorithm == throttle.Concurrency {
+				assert.EqualValues(t, s.limit.Count, got.Slots)
+			} else {
+				assert.Equal(t, throttle.Rate{Count: int64(s.limit.Count), Period: s.limit.Period}, got.Rate)
+			}
 			assert.Equal(t, s.limit.Algorithm, got.Algorithm)
 			assert.EqualValues(t, s.limit.Burst, got.Burst)
 			assert.Equal(t, s.limit.PerTenant, got.Per == tenantAttribute)

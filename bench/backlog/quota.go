@@ -26,6 +26,13 @@ func (t *turn) used(since time.Time) (float64, bool) {
 	}
 	sum, shares := 0.0, 0
 	for _, calls := range t.quotas() {
+		if t.scenario.limit.Algorithm == throttle.Concurrency {
+			if share, ok := t.scenario.limit.busy(calls, since); ok {
+				sum += share
+				shares++
+			}
+			continue
+		}
 		var times []time.Time
 		for _, c := range calls {
 			if c.arrived.After(since) {
@@ -69,6 +76,25 @@ func (l limit) used(times []time.Time, windows time.Time, whole bool) (float64, 
 	}
 }
 
+// busy is which share of the slots' time the API spent on calls while there was a
+// backlog: from an instant, or the first call, until the last call came.
+func (l limit) busy(calls []call, since time.Time) (float64, bool) {
+	if len(calls) < 2 {
+		return 0, false
+	}
+	from, to := latest(calls[0].arrived, since), calls[len(calls)-1].arrived
+	var sum time.Duration
+	for _, c := range calls {
+		arrived, answered := latest(c.arrived, from), c.answered
+		if answered.After(to) {
+			answered = to
+		}
+		sum += max(0, answered.Sub(arrived))
+	}
+	all := to.Sub(from) * time.Duration(l.Count)
+	return float64(sum) / float64(all), all > 0
+}
+
 // windowsFrom is where the contender's fixed windows begin: ours by the clock, the
 // others' with the first call.
 func (t *turn) windowsFrom(times []time.Time) time.Time {
@@ -104,13 +130,35 @@ func busiest(t *turn) (float64, bool) {
 	most := 0
 	for _, calls := range t.quotas() {
 		l := t.scenario.limit
-		if l.Algorithm == throttle.FixedWindow && t.contender.kind == rampmeter {
+		if l.Algorithm == throttle.Concurrency {
+			most = max(most, mostAtOnce(calls))
+		} else if l.Algorithm == throttle.FixedWindow && t.contender.kind == rampmeter {
 			most = max(most, throttletest.MaxPerWindow(starts(calls), l.Period, time.Unix(0, 0)))
 		} else {
 			most = max(most, throttletest.MaxInAnyInterval(starts(calls), l.Period))
 		}
 	}
 	return float64(most), true
+}
+
+// mostAtOnce is how many calls were at the API at most.
+func mostAtOnce(calls []call) int {
+	running := 0
+	var ends []time.Time
+	for _, c := range calls {
+		ends = append(ends, c.answered)
+	}
+	slices.SortFunc(ends, time.Time.Compare)
+	most := 0
+	for _, c := range calls { // in order of arrival
+		for len(ends) > 0 && !ends[0].After(c.arrived) {
+			ends = ends[1:]
+			running--
+		}
+		running++
+		most = max(most, running)
+	}
+	return most
 }
 
 // over judges each contender by the definition of the algorithm it has, from the
@@ -121,6 +169,10 @@ func over(t *turn) (float64, bool) {
 	}
 	most := 0
 	for _, calls := range t.quotas() {
+		if t.scenario.limit.Algorithm == throttle.Concurrency {
+			most = max(most, mostAtOnce(calls)-t.scenario.limit.Count)
+			continue
+		}
 		most = max(most, t.excess(starts(calls)))
 	}
 	return float64(most), true

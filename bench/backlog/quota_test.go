@@ -64,6 +64,44 @@ func TestQuotaUsedOnceParked(t *testing.T) {
 	assert.InDelta(t, 111.0/210, whole, 1e-9)
 }
 
+// lasting are calls that take as long as each other.
+func lasting(ms float64, times ...float64) []call {
+	calls := make([]call, len(times))
+	for i, x := range times {
+		calls[i] = call{arrived: at(x), began: at(x), answered: at(x + ms)}
+	}
+	return calls
+}
+
+func TestSlotsBusy(t *testing.T) {
+	t.Parallel()
+	slots := limit{Algorithm: throttle.Concurrency, Count: 2, Period: 100 * time.Millisecond}
+	for name, tt := range map[string]struct {
+		calls  []call
+		busy   float64
+		atOnce int
+	}{
+		"all the time":            {lasting(100, 0, 0, 100, 100, 200), 1, 2},
+		"one of two":              {lasting(100, 0, 100, 200), 0.5, 1},
+		"with gaps":               {lasting(100, 0, 0, 125, 125, 250), 0.8, 2},
+		"only until the last one": {lasting(1000, 0, 100), 0.5, 2},
+		"too many":                {lasting(100, 0, 50, 99, 100), 0.755, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			turn := turnAt(slots, "rampmeter, parked", nil)
+			turn.seen.calls = tt.calls
+			got, ok := quotaUsed(turn)
+			assert.True(t, ok)
+			assert.InDelta(t, tt.busy, got, 1e-9)
+			most, _ := busiest(turn)
+			assert.EqualValues(t, tt.atOnce, most)
+			excess, _ := over(turn)
+			assert.EqualValues(t, max(0, tt.atOnce-2), excess)
+		})
+	}
+}
+
 // Each algorithm's own promise is judged, with no more than a start's lateness.
 func TestOver(t *testing.T) {
 	t.Parallel()

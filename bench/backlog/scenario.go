@@ -28,7 +28,8 @@ type lane struct {
 type limit struct {
 	Algorithm throttle.Algorithm `json:"algorithm"`
 	Count     int                `json:"count"`
-	Period    time.Duration      `json:"period"`
+	// Period is of a rate. Of a concurrency limit it is how long each call takes.
+	Period time.Duration `json:"period"`
 	// Burst is of a token bucket: how many may start at once.
 	Burst int `json:"burst,omitempty"`
 	// PerTenant counts each tenant by itself.
@@ -62,6 +63,16 @@ func scenarios() []*scenario {
 			name: "last-attempt", about: "tasks without a retry left, before a token bucket",
 			limit: limit{Algorithm: throttle.TokenBucket, Count: 20, Period: time.Second, Burst: 2},
 			lanes: []lane{{"big", 400}}, spent: true,
+		},
+		{
+			name: "slots", about: "one queue of tasks before a concurrency limit",
+			limit: limit{Algorithm: throttle.Concurrency, Count: 10, Period: 200 * time.Millisecond},
+			lanes: []lane{{"big", 3000}},
+		},
+		{
+			name: "tenant-slots", about: "tenants enqueued one after the other, each with slots of its own",
+			limit: limit{Algorithm: throttle.Concurrency, Count: 2, Period: 200 * time.Millisecond, PerTenant: true},
+			lanes: tenants(8, 200),
 		},
 	}
 }
@@ -124,9 +135,20 @@ func (s *scenario) enough() int {
 	return 2 * s.limit.Count
 }
 
+// takes is how long the API is to take for a call; empty for no time.
+func (s *scenario) takes() string {
+	if s.limit.Algorithm != throttle.Concurrency {
+		return ""
+	}
+	return s.limit.Period.String()
+}
+
 // rate is the limit's in the short way that people write it.
 func (l limit) rate() string {
 	text := strings.Replace(fmt.Sprintf("%d per %s", l.Count, l.Period), "per 1s", "per second", 1)
+	if l.Algorithm == throttle.Concurrency {
+		text = fmt.Sprintf("%d at once of %s each", l.Count, l.Period)
+	}
 	if l.Burst > 0 {
 		text += fmt.Sprintf(", %d at once", l.Burst)
 	}
@@ -139,6 +161,9 @@ func (l limit) rate() string {
 // String is the limit as a line of a policies file.
 func (l limit) String() string {
 	text := fmt.Sprintf("{name: calls, algorithm: %s, rate: %s", l.Algorithm, throttle.Rate{Count: int64(l.Count), Period: l.Period})
+	if l.Algorithm == throttle.Concurrency {
+		text = fmt.Sprintf("{name: calls, algorithm: %s, slots: %d", l.Algorithm, l.Count)
+	}
 	if l.Burst > 0 {
 		text += fmt.Sprintf(", burst: %d", l.Burst)
 	}

@@ -98,7 +98,7 @@ func (t *turn) run(ctx context.Context) (err error) {
 // startFleet starts the worker processes; folder is for what they read.
 func (t *turn) startFleet(folder string) error {
 	j := &job{
-		Kind: t.contender.kind, Redis: uri(t.redis), API: t.api.url, Concurrency: t.options.concurrency,
+		Kind: t.contender.kind, Redis: uri(t.redis), API: t.api.url + t.scenario.takes(), Concurrency: t.options.concurrency,
 		Limit: t.scenario.limit, Intervals: t.contender.intervals, Spread: t.contender.spread,
 	}
 	if j.Kind == rampmeter {

@@ -22,8 +22,13 @@ type rateLimitedError struct{ retryIn time.Duration }
 
 func (e *rateLimitedError) Error() string { return fmt.Sprintf("rate limited, retry in %s", e.retryIn) }
 
-// ask takes a token of a key, or tells in how long there could be one.
-type ask func(ctx context.Context, key string) (retryIn time.Duration, err error)
+// gate is what a handler asks before its call.
+type gate struct {
+	// ask takes a token of a key, or tells in how long there could be one.
+	ask func(ctx context.Context, key string) (retryIn time.Duration, err error)
+	// leave gives it back after the call; nil where nothing is given back.
+	leave func(ctx context.Context, key string) error
+}
 
 // openRetryAfter differs from the wiki in that all processes share the limiter, and
 // that a task stays away for as long as the limiter says, and for a random time more:
@@ -33,7 +38,7 @@ func (j *job) openRetryAfter(connection asynq.RedisConnOpt, config asynq.Config,
 	if !ok {
 		return nil, fmt.Errorf("no single Redis: %T", connection)
 	}
-	ask, err := j.Limit.shared(client)
+	gate, err := j.Limit.shared(client)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -53,14 +58,18 @@ func (j *job) openRetryAfter(connection asynq.RedisConnOpt, config asynq.Config,
 		if perTenant {
 			key = task.Headers()[tenantAttribute]
 		}
-		retryIn, err := ask(ctx, key)
+		retryIn, err := gate.ask(ctx, key)
 		if err != nil {
 			return err
 		}
 		if retryIn > 0 {
 			return &rateLimitedError{retryIn + rand.N(spread)}
 		}
-		return call.ProcessTask(ctx, task)
+		err = call.ProcessTask(ctx, task)
+		if gate.leave != nil {
+			err = errors.Join(err, gate.leave(ctx, key))
+		}
+		return err
 	})))
 	stop := server.stop
 	server.stop = func() {
@@ -71,36 +80,66 @@ func (j *job) openRetryAfter(connection asynq.RedisConnOpt, config asynq.Config,
 }
 
 // shared is a well-known limiter on Redis for this limit: redis_rate, or ulule's
-// where the limit counts by windows.
-func (l limit) shared(client *redis.Client) (ask, error) {
-	if l.Algorithm == throttle.FixedWindow {
+// where the limit counts by windows, or a semaphore like asynq's own.
+func (l limit) shared(client *redis.Client) (gate, error) {
+	switch l.Algorithm {
+	case throttle.FixedWindow:
 		return l.ulule(client)
+	case throttle.Concurrency:
+		return l.semaphore(client), nil
 	}
 	limiter := redis_rate.NewLimiter(client)
 	rate := redis_rate.Limit{Rate: l.Count, Period: l.Period, Burst: l.Burst}
 	if rate.Burst == 0 {
 		rate.Burst = 1 // evenly: a burst of a count would allow two counts in a period
 	}
-	return func(ctx context.Context, key string) (time.Duration, error) {
+	return gate{ask: func(ctx context.Context, key string) (time.Duration, error) {
 		result, err := limiter.Allow(ctx, key, rate)
 		if err != nil || result.Allowed > 0 {
 			return 0, err
 		}
 		return result.RetryAfter, nil
-	}, nil
+	}}, nil
 }
 
-func (l limit) ulule(client *redis.Client) (ask, error) {
+func (l limit) ulule(client *redis.Client) (gate, error) {
 	store, err := ululestore.NewStore(client)
 	if err != nil {
-		return nil, err
+		return gate{}, err
 	}
 	limiter := ulule.New(store, ulule.Rate{Period: l.Period, Limit: int64(l.Count)})
-	return func(ctx context.Context, key string) (time.Duration, error) {
+	return gate{ask: func(ctx context.Context, key string) (time.Duration, error) {
 		result, err := limiter.Get(ctx, key)
 		if err != nil || !result.Reached {
 			return 0, err
 		}
 		return max(time.Millisecond, time.Until(time.Unix(result.Reset, 0))), nil
-	}, nil
+	}}, nil
+}
+
+// enter is how the semaphore of asynq's x/rate admits a task; that itself is made for
+// an older asynq. KEYS[1] is its set; ARGV are how many fit, now and the end of the
+// task's deadline as unix times, and the task.
+var enter = redis.NewScript(`
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[2] - 1)
+return redis.call('ZCARD', KEYS[1]) < ARGV[1] + 0 and redis.call('ZADD', KEYS[1], ARGV[3], ARGV[4])`)
+
+// semaphore puts a task that finds no slot off for as long as a call takes.
+func (l limit) semaphore(client *redis.Client) gate {
+	set := func(key string) string { return "semaphore:" + key }
+	return gate{
+		ask: func(ctx context.Context, key string) (time.Duration, error) {
+			deadline, _ := ctx.Deadline() // asynq sets one
+			id, _ := asynq.GetTaskID(ctx)
+			err := enter.Run(ctx, client, []string{set(key)}, l.Count, time.Now().Unix(), deadline.Unix(), id).Err()
+			if errors.Is(err, redis.Nil) {
+				return l.Period, nil
+			}
+			return 0, err
+		},
+		leave: func(ctx context.Context, key string) error {
+			id, _ := asynq.GetTaskID(ctx)
+			return client.ZRem(ctx, set(key), id).Err()
+		},
+	}
 }
