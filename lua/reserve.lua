@@ -16,7 +16,10 @@
 --                     lane's weight, and how far ahead they may be expected to start;
 --                     negative for those that are not to stand in line
 --         place, cost for each limit: where in KEYS its state key is, and tokens
--- Reply now_us, then for each request:
+-- Reply now_us, then for each stretch of requests:
+--         requests    how many there are
+--         and for the first of them, and if there are more, for the last, too; what is
+--         true of those in between lies evenly between these:
 --         at_us       the slot, or the first instant at which it would pass; when it
 --                     is expected to start, for who is in line
 --         granted     1 or 0; 2 for who is in line now, with its position and its
@@ -53,13 +56,18 @@ local function slot_ahead(at, wait_us, who)
   return slot <= reach and slot or nil
 end
 
--- Takes the costs for that instant, and tells before when a start must be.
-local function take_all(slot, receipts, who)
+-- Takes the costs of so many requests for that instant, and tells before when a start
+-- must be.
+local function take_all(requests, slot, receipts, who)
   local use_by = 0
   for i = 1, #limits do
     local limit, state = limits[i], own[i]
-    local algorithm = limit.algorithm
-    reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take(state, limit, costs[i], slot, now, who)
+    local algorithm, cost = limit.algorithm, costs[i]
+    if requests > 1 and algorithm.take_each then
+      reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take_each(state, limit, cost, requests, slot, now, who)
+    else
+      reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take(state, limit, cost * requests, slot, now, who)
+    end
     state.changed = true
     local ends = algorithm.use_by and algorithm.use_by(state, limit, slot)
     if ends and (use_by == 0 or ends < use_by) then
@@ -113,7 +121,7 @@ local function decide(task, wait_us, who, attempt, urgent)
   local receipts = size + 4
   reply[size + 1], reply[size + 2], reply[size + 3] = slot or at, slot and 1 or 0, held_by
   if slot then
-    reply[receipts] = take_all(slot, receipts, who)
+    reply[receipts] = take_all(1, slot, receipts, who)
     if attempt > 0 then
       remember(attempt, slot)
     end
@@ -129,6 +137,48 @@ local function decide(task, wait_us, who, attempt, urgent)
         line.join(task, costs, at, held_by)
     end
   end
+  size = report(reply, receipts + 2 * #limits, own)
+  return slot
+end
+
+-- How many of these equal requests have answers that lie evenly between the first's and
+-- the last's, because all of them pass now.
+local function even_ones(requests)
+  if line or kept or opens > now then
+    return 1
+  end
+  for i = 1, #limits do
+    local limit = limits[i]
+    if requests < 2 or not limit.algorithm.passing then
+      return 1
+    end
+    requests = math.min(requests, limit.algorithm.passing(own[i], limit, costs[i], now))
+  end
+  return math.max(1, requests)
+end
+
+-- Decides on equal requests, the first of a run, and returns how many they are.
+local function decide_stretch(requests, wait_us, who, attempt, urgent)
+  local stretch, task = even_ones(requests), line and line.next_task()
+  size = size + 1
+  local head = size
+  if attempt > 0 and answer_again(attempt) then
+    size = report(reply, size + 4 + 2 * #limits, own)
+  elseif not decide(task, wait_us, who, attempt, urgent) and not line then
+    stretch = requests -- for nothing has changed for the others
+  end
+  reply[head] = stretch
+  if stretch > 1 then
+    local receipts = size + 4
+    for i = 1, 4 + 2 * #limits do
+      reply[size + i] = reply[head + i]
+    end
+    if reply[head + 2] == 1 then
+      take_all(stretch - 1, now, receipts, who)
+    end
+    size = report(reply, receipts + 2 * #limits, own)
+  end
+  return stretch
 end
 
 while argument < #ARGV do
@@ -140,13 +190,9 @@ while argument < #ARGV do
   for i = 1, #limits do
     own[i], costs[i] = state_at(next_number(), i), next_number()
   end
-  for _ = 1, times do
-    local task = line and line.next_task()
-    if attempt == 0 or not answer_again(attempt) then
-      decide(task, wait_us, who, attempt, urgent)
-    end
-    size = report(reply, size + 4 + 2 * #limits, own)
-  end
+  repeat
+    times = times - decide_stretch(times, wait_us, who, attempt, urgent)
+  until times == 0
 end
 
 local refused = save()

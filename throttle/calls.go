@@ -174,22 +174,59 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 	sent := time.Now()
 	reply, err := integers(ctx, c.redis, script, keys, args)
 	received := time.Now()
-	each := 4 + 4*len(c.policy.Limits)
-	if err == nil && len(reply) != 1+each*len(passengers) {
-		err = fmt.Errorf("a reply of %d numbers for %d requests", len(reply), len(passengers))
+	var answers [][]int64
+	if err == nil {
+		answers, err = c.answers(reply, len(passengers))
 	}
 	for i, p := range passengers {
 		if err != nil {
 			p.answer(nil, wrapCall("reserve", c.policy.Name, err))
 			continue
 		}
-		numbers := reply[1+i*each : 1+(i+1)*each]
-		r := c.reservation(p, reply[0], numbers, sent, received)
+		r := c.reservation(p, reply[0], answers[i], sent, received)
 		if c.oneCount && i == len(passengers)-1 {
 			c.flight.learn(r)
 		}
 		p.answer(r, nil)
 	}
+}
+
+// answers reads the reply of reserve to so many requests: of each stretch, the answers
+// that lie evenly between the first and the last, too.
+func (c *policyCalls) answers(reply []int64, requests int) ([][]int64, error) {
+	answers := make([][]int64, 0, requests)
+	size := 4 + 4*len(c.policy.Limits)
+	for rest := reply[1:]; len(rest) > size; {
+		stretch := int(rest[0])
+		first, last := rest[1:1+size], rest[1:1+size]
+		rest = rest[1+size:]
+		if stretch > 1 && len(rest) >= size {
+			last, rest = rest[:size], rest[size:]
+		}
+		answers = appendEvenly(answers, stretch, first, last)
+	}
+	if len(answers) != requests {
+		return nil, fmt.Errorf("a reply of %d numbers for %d requests", len(reply), requests)
+	}
+	return answers, nil
+}
+
+// appendEvenly appends so many answers, the first and the last of which are given.
+func appendEvenly(answers [][]int64, n int, first, last []int64) [][]int64 {
+	answers = append(answers, first)
+	if n < 2 {
+		return answers
+	}
+	size, steps := len(first), int64(n-1)
+	between := make([]int64, (n-2)*size)
+	for i := int64(1); i < steps; i++ {
+		for j := range first {
+			between[j] = first[j] + (last[j]-first[j])/steps*i
+		}
+		answers = append(answers, between[:size:size])
+		between = between[size:]
+	}
+	return append(answers, last)
 }
 
 // reservation reads one request's part of the reply of reserve.

@@ -19,3 +19,24 @@ local function ttl_ms(us) return us > 0 and 10000000 or 0 end
 
 // ScriptsOf returns the scripts of one of a Limiter's policies.
 func ScriptsOf(l *Limiter, policy string) lua.Scripts { return l.policies[policy].scripts }
+
+// ReserveTogether makes requests of one policy in one script call.
+func ReserveTogether(l *Limiter, requests ...Request) ([]*Reservation, error) {
+	passengers := make([]*passenger, len(requests))
+	for i, request := range requests {
+		claim, err := l.claim(request)
+		if err != nil {
+			return nil, err
+		}
+		passengers[i] = newPassenger(claim, l)
+	}
+	l.policies[requests[0].Policy].reserveAll(passengers)
+	reservations := make([]*Reservation, len(requests))
+	for i, p := range passengers {
+		if p.err != nil {
+			return nil, p.err
+		}
+		reservations[i] = p.reservation
+	}
+	return reservations, nil
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -140,16 +141,29 @@ func (d *duel) reserve() {
 	if d.random.IntN(2) == 0 {
 		wait = d.random.Int64N(4 * d.limit.Rate.Period.Microseconds())
 	}
-	granted, at := d.oracle.reserve(d.now, wait, cost, "task")
-	r, err := d.limiter.Reserve(d.t.Context(), d.request(cost, wait))
+	for _, r := range d.together(d.request(cost, wait)) {
+		granted, at := d.oracle.reserve(d.now, wait, cost, "task")
+		d.tell("reserve cost %d wait %d -> %v %d", cost, wait, r.Outcome, r.At.UnixMicro()-duelEpoch)
+		if (r.Outcome == Granted) != granted || r.At.UnixMicro() != at {
+			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-duelEpoch)
+		}
+		d.compare(r.Limits[0])
+		if granted {
+			d.granted = append(d.granted, r)
+		}
+	}
+}
+
+// together makes the same request a few times in one script call.
+func (d *duel) together(request Request) []*Reservation {
+	d.t.Helper()
+	requests := 1
+	if d.random.IntN(4) == 0 {
+		requests += d.random.IntN(6)
+	}
+	reservations, err := ReserveTogether(d.limiter, slices.Repeat([]Request{request}, requests)...)
 	require.NoError(d.t, err)
-	d.tell("reserve cost %d wait %d -> %v %d", cost, wait, r.Outcome, r.At.UnixMicro()-duelEpoch)
-	if (r.Outcome == Granted) != granted || r.At.UnixMicro() != at {
-		d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-duelEpoch)
-	}
-	if granted {
-		d.granted = append(d.granted, r)
-	}
+	return reservations
 }
 
 // pick chooses a granted reservation that was not cancelled, mostly a late one.
@@ -213,10 +227,15 @@ func (d *duel) change(to Limit) {
 
 func (d *duel) compareStatus() {
 	d.t.Helper()
-	remaining, reset := d.oracle.status(d.now)
 	got, err := d.limiter.Peek(d.t.Context(), d.request(1, 0))
 	require.NoError(d.t, err)
-	status := got.Limits[0]
+	d.compare(got.Limits[0])
+}
+
+// compare holds what a limit says of itself against the oracle.
+func (d *duel) compare(status LimitStatus) {
+	d.t.Helper()
+	remaining, reset := d.oracle.status(d.now)
 	if status.Remaining != remaining || status.ResetAfter.Microseconds() != reset {
 		d.fail("%s: remaining %d, reset after %d; the oracle says %d, %d",
 			d.limit.String(), status.Remaining, status.ResetAfter.Microseconds(), remaining, reset)

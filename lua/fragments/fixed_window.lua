@@ -115,6 +115,11 @@ function fixed_window.take(state, limit, cost, at)
   return start, 0
 end
 
+function fixed_window.passing(state, limit, cost, now)
+  local _, place = window_of(state, limit, now)
+  return math.floor((limit.count - (state.taken[place] or 0)) / cost)
+end
+
 function fixed_window.give_back(state, limit, cost, _, _, start)
   if cost == 0 or not state.start or start < state.start then
     return false

@@ -125,6 +125,12 @@ function interval_bucket.take(state, limit, cost, at, now)
   return state.start, state.taken
 end
 
+-- Those after which it takes as many refills as after the first.
+function interval_bucket.passing(state, limit, cost)
+  local refills = math.ceil((state.taken + cost) / limit.count)
+  return math.floor((math.min(limit.capacity, refills * limit.count) - state.taken) / cost)
+end
+
 -- Takes back tokens of a take: those that no refill has brought back since.
 local function take_back(state, limit, tokens, now, start, taken)
   local left = taken - math.max(0, math.floor((now - start) / limit.period_us)) * limit.count

@@ -93,6 +93,10 @@ function pace.take(state, limit, cost, at)
   return state.free_us, math.ceil(cost * 1e12 / rate(state, limit, at))
 end
 
+function pace.passing(state)
+  return state.w and 1 or math.huge
+end
+
 -- The newest reservation can be taken back as if it had never been.
 function pace.give_back(state, _, _, _, _, free, us)
   if not state.w or state.free_us ~= free then

@@ -29,6 +29,14 @@
 --   take(state, limit, cost, at, now, who)
 --                                takes the cost at that instant, which earliest or
 --                                spread allowed; returns two integers, the receipt
+--   passing(state, limit, cost, now)
+--                                optional: how many requests of that cost, one after
+--                                the other, surely pass now, and change what take
+--                                and status return in even steps; or less
+--   take_each(state, limit, cost, requests, at, now, who)
+--                                optional: as many takes of that cost, with the last
+--                                one's receipt, where that is not the same as one take
+--                                of what they cost together
 --   give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who)
 --                                takes back a take, and tells whether it did
 --   adjust(state, limit, more, slot, now, receipt_1, receipt_2, who)

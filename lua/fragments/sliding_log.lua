@@ -225,6 +225,17 @@ function sliding_log.take(state, limit, cost, at, _, who)
   return state.number, 0
 end
 
+function sliding_log.passing(state, limit, cost, now)
+  return math.floor(sliding_log.status(state, limit, now) / cost)
+end
+
+function sliding_log.take_each(state, limit, cost, requests, at, now, who)
+  for _ = 1, requests do
+    sliding_log.take(state, limit, cost, at, now, who)
+  end
+  return state.number, 0
+end
+
 -- The cost of a stored start whose first token has that name and rank, and how many
 -- tokens it has. They stand before the first, because "-" is before ".".
 local function size_of(key, name, rank)

@@ -222,6 +222,10 @@ function sliding_window.take(state, limit, cost, at)
   return bucket * limit.extra, (bucket + 1) * limit.extra
 end
 
+function sliding_window.passing(state, limit, cost)
+  return math.floor((limit.count - state.total) / cost)
+end
+
 -- What was counted before a change of numbers was counted anew by its share, and
 -- can not be told apart any more: it does not come back.
 function sliding_window.give_back(state, limit, cost, _, _, start, ends)

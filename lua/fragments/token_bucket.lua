@@ -159,6 +159,14 @@ function token_bucket.take(state, limit, cost, at, now)
   return state.tat, state.part
 end
 
+-- Where a token is worth whole microseconds.
+function token_bucket.passing(state, limit, cost, now)
+  if limit.token_parts > 0 or state.part > 0 or state.free then
+    return 1
+  end
+  return floor((limit.full_us - max(0, state.tat - now)) / (cost * limit.token_us))
+end
+
 -- How many tokens of a take that left `tat` behind can be taken out of the TAT.
 -- The bucket has not been full since, as long as `tat` lies ahead; and each slot
 -- ahead, the last of which is one full bucket before the TAT, must still find the

@@ -134,6 +134,13 @@ function upstream.take(state, limit, cost, at, now)
   return state.epoch, 0
 end
 
+function upstream.passing(state, limit, cost, now)
+  if state.closed_us > now or state.kind == REFILLS then
+    return 1
+  end
+  return state.kind == WINDOWS and math.floor(left(state, limit) / cost) or math.huge
+end
+
 -- Ends a flight, wherever it is counted.
 local function land(state, cost, slot, epoch)
   if state.kind == WINDOWS and slot >= state.until_us and state.ahead >= cost then
