@@ -40,6 +40,8 @@ type Scripts struct {
 	// Ask is Reserve for tasks that join the policy's waiting line when they are
 	// denied, Wake what calls them from there.
 	Ask, Wake *redis.Script
+	// LookAhead tells where tasks would stand in line, Join puts them there.
+	LookAhead, Join *redis.Script
 }
 
 // New returns the operations for a policy with these limits. They are part of the
@@ -59,9 +61,12 @@ func WithClock(clock string, limits ...Limit) Scripts {
 	onUpstream := clock + policy(only(limits, "upstream", "pace"), "_hear")
 	inLine := onPolicy + read("fragments/line.lua")
 	tell := read("fragments/line_tell.lua")
+	joining := inLine + read("fragments/line_join.lua")
 	return Scripts{
 		Reserve:   redis.NewScript(onPolicy + "local line\n" + read("reserve.lua")),
-		Ask:       redis.NewScript(inLine + read("fragments/line_join.lua") + read("reserve.lua")),
+		Ask:       redis.NewScript(joining + read("reserve.lua")),
+		LookAhead: redis.NewScript(joining + "local joins = false\n" + read("park.lua")),
+		Join:      redis.NewScript(joining + "local joins = true\n" + read("park.lua")),
 		Wake:      redis.NewScript(inLine + read("wake.lua")),
 		Peek:      redis.NewScript(onPolicy + read("peek.lua")),
 		Cancel:    redis.NewScript(onPolicy + tell + read("cancel.lua")),

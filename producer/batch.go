@@ -63,6 +63,9 @@ type Summary struct {
 	// Enqueued tasks are new; AlreadyThere lines named a task that was in the
 	// queue before; Bad lines describe no task.
 	Enqueued, AlreadyThere, Bad int
+	// Parked is how many of those that were Enqueued were put into line; see
+	// [FromConfig].
+	Parked int
 	// Estimate is how long the quota makes the batch take, lines that were there
 	// already included. Nil without a Config.
 	Estimate *Estimate

@@ -29,6 +29,7 @@ type batchRun struct {
 	items    chan item
 	outcomes chan outcome
 	underway flights
+	burst    burst
 
 	// The collector's own.
 	summary Summary
@@ -42,8 +43,9 @@ type batchRun struct {
 type outcome struct {
 	item
 
-	err  error // why it is not enqueued
-	read bool  // err is about reading the input
+	err    error // why it is not enqueued
+	read   bool  // err is about reading the input
+	parked bool  // it is in line
 }
 
 func newBatchRun(p *Producer, config BatchConfig) *batchRun {
@@ -144,23 +146,23 @@ func (b *batchRun) handle(running context.Context, next item) {
 		b.underway.end(&next.entry) // the feeder may wait for it
 		return
 	}
-	err := b.enqueue(running, &next.entry)
+	parked, err := b.enqueue(running, &next.entry)
 	b.underway.end(&next.entry)
-	b.outcomes <- outcome{item: next, err: err}
+	b.outcomes <- outcome{item: next, err: err, parked: parked}
 }
 
 // enqueue goes on when running ends: giving up half-way would leave open
 // whether the task is in.
-func (b *batchRun) enqueue(running context.Context, entry *Entry) error {
+func (b *batchRun) enqueue(running context.Context, entry *Entry) (parked bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(running), callTimeout)
 	defer cancel()
-	_, err := b.producer.Enqueue(ctx, entry.Task())
+	_, parked, err = b.producer.enqueue(ctx, entry.Task(), nil, &b.burst)
 	if entry.ID == "" && errors.Is(err, asynq.ErrTaskIDConflict) {
 		// A random ID is taken only by ourselves: the client's first try went
 		// through, its answer was lost and the client tried again.
-		return nil
+		return parked, nil
 	}
-	return err
+	return parked, err
 }
 
 func (b *batchRun) collect(result outcome, stop context.CancelFunc) {
@@ -186,6 +188,9 @@ func (b *batchRun) collect(result outcome, stop context.CancelFunc) {
 		return
 	default:
 		b.summary.Enqueued++
+		if result.parked {
+			b.summary.Parked++
+		}
 	}
 	b.done.add(result.item, result.err == nil)
 	b.bytes = max(b.bytes, result.end)

@@ -39,6 +39,10 @@ func NewScheduler(rdb redis.UniversalClient, schedule *Schedule, log *zap.Logger
 	return &Scheduler{rdb: rdb, producer: producer, schedule: schedule, log: log}, nil
 }
 
+// EnqueueBy makes the Scheduler enqueue by a Producer of yours, such as one that parks at
+// once, on the same Redis. Call it before Run; the Producer stays yours to close.
+func (s *Scheduler) EnqueueBy(p *Producer) { s.producer = p }
+
 // Run enqueues until ctx ends, and returns nil then, once the ticks under way are
 // done.
 func (s *Scheduler) Run(ctx context.Context) error {

@@ -29,6 +29,7 @@ type policyCalls struct {
 	headroom bool
 	line     *lineOf
 	flight   flight
+	parking  parking
 	leases   *leases // nil without a concurrency limit
 	about    []int   // places of the limits that keep what the upstream says
 	// closures are what this process knows to be closed.
@@ -47,6 +48,7 @@ func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 	c.scripts = lua.New(policy.script()...)
 	c.flight.most = max(1, mostKeys/len(policy.Limits))
 	c.flight.land = c.reserveAll
+	c.parking = newParking(c)
 	c.line = newLineOf(policy)
 	c.leases = newLeases(c)
 	c.about = policy.aboutUpstream()
@@ -140,20 +142,9 @@ func (c *policyCalls) who(claim *claim) string {
 	return keyName(claim.request.TaskID)
 }
 
-// reserve joins the next shared call and waits for its own answer. A caller who
-// makes the call himself hears of the end of ctx when the call returns.
 func (c *policyCalls) reserve(ctx context.Context, l *Limiter, claim *claim) (*Reservation, error) {
-	p := newPassenger(claim, l)
-	c.flight.board(p)
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		if p.leave() {
-			return nil, wrapCall("reserve", c.policy.Name, ctx.Err())
-		}
-		<-p.done // the answer came first
-	}
-	return p.reservation, p.err
+	r, err := c.flight.carry(ctx, newPassenger(claim, l))
+	return r, wrapCall("reserve", c.policy.Name, err)
 }
 
 // reserveAll decides on all passengers in one script call, in their order.
@@ -168,6 +159,16 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 	if inLine {
 		script = c.scripts.Ask
 	}
+	c.decide(script, passengers, claims, inLine, func(last *Reservation) {
+		if c.oneCount {
+			c.flight.learn(last)
+		}
+	})
+}
+
+// decide answers all passengers, whose claims these are, by one call of a script. What
+// learn makes of the last answer comes before that is delivered.
+func (c *policyCalls) decide(script *redis.Script, passengers []*passenger, claims []*claim, inLine bool, learn func(*Reservation)) {
 	keys, args := c.requests(claims, inLine)
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -180,12 +181,12 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 	}
 	for i, p := range passengers {
 		if err != nil {
-			p.answer(nil, wrapCall("reserve", c.policy.Name, err))
+			p.answer(nil, err)
 			continue
 		}
 		r := c.reservation(p, reply[0], answers[i], sent, received)
-		if c.oneCount && i == len(passengers)-1 {
-			c.flight.learn(r)
+		if i == len(passengers)-1 {
+			learn(r)
 		}
 		p.answer(r, nil)
 	}

@@ -36,6 +36,21 @@ const (
 	companyInLine   = 4 * time.Millisecond
 )
 
+// carry takes a passenger along and waits for its answer. A caller who makes the call
+// himself hears of the end of ctx when the call returns.
+func (f *flight) carry(ctx context.Context, p *passenger) (*Reservation, error) {
+	f.board(p)
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		if p.leave() {
+			return nil, ctx.Err()
+		}
+		<-p.done // the answer came first
+	}
+	return p.reservation, p.err
+}
+
 // board queues a passenger for the next call, or makes it at once when nobody is
 // flying; then the passenger has its answer when board returns.
 func (f *flight) board(p *passenger) {

@@ -184,7 +184,7 @@ func (s *shift) tryBusy(ctx context.Context) (gone []throttle.WokenTask) {
 func (s *shift) run(ctx context.Context, tasks []throttle.WokenTask, tries int) (gone []throttle.WokenTask) {
 	laidAside := map[string]bool{}
 	for _, task := range tasks {
-		queue, id, ok := parseName(task.TaskID)
+		queue, id, ok := throttle.ParseTaskName(task.TaskID)
 		if !ok || ctx.Err() != nil {
 			continue
 		}

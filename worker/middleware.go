@@ -264,22 +264,10 @@ func (a *attempt) patience() time.Duration {
 // the time it is rescheduled for only matters if the line is lost.
 func (a *attempt) park(denied *throttle.ThrottledError) error {
 	if denied.Place != nil {
-		denied.RetryAfter += max(shortestSlack, denied.RetryAfter/2)
-		if a.lacksSlot(denied) {
-			// When somebody's lease ends says little: most tasks end long before it.
-			denied.RetryAfter = min(denied.RetryAfter, longestLack)
-		}
+		denied.RetryAfter = a.policy.Backstop(denied.RetryAfter, denied.HeldBy)
 	}
 	return denied
 }
-
-// shortestSlack is how much later than expected a parked task comes back by itself,
-// at least.
-const shortestSlack = 30 * time.Second
-
-// longestLack is when a parked task comes back by itself that lacks a slot of a
-// concurrency limit, at most.
-const longestLack = 5 * time.Minute
 
 // unasked defers a task for which Redis could not be asked: it must not start,
 // and must not pay for it.

@@ -104,7 +104,7 @@ func (s *spares) grant(ctx context.Context, deferred *throttle.ThrottledError) e
 		return err
 	}
 	pipe := s.redis.TxPipeline()
-	pipe.HSet(ctx, spareKey, nameOf(queue, id), text)
+	pipe.HSet(ctx, spareKey, throttle.TaskName(queue, id), text)
 	pipe.Expire(ctx, spareKey, spareKept)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("remembering a task on its last attempt: %w", err)
@@ -124,7 +124,7 @@ func (s *spares) bringBack(ctx context.Context, record spare) {
 		}
 		if !errors.Is(err, asynq.ErrTaskIDConflict) {
 			s.log.Warn("could not bring back a task that waits for its turn; somebody will try again",
-				zap.String("task_id", nameOf(record.Queue, record.ID)), zap.Error(err))
+				zap.String("task_id", throttle.TaskName(record.Queue, record.ID)), zap.Error(err))
 			return
 		}
 		timer := time.NewTimer(pause)
@@ -153,7 +153,7 @@ func (s *spares) enqueue(ctx context.Context, record spare) error {
 	if err != nil {
 		return err
 	}
-	return s.redis.HDel(ctx, spareKey, nameOf(record.Queue, record.ID)).Err()
+	return s.redis.HDel(ctx, spareKey, throttle.TaskName(record.Queue, record.ID)).Err()
 }
 
 // watch brings back, until ctx ends, tasks of processes that did not live to do it.

@@ -112,13 +112,7 @@ func (a *attempt) stayForGood(ctx context.Context, d time.Duration) error {
 
 // lacksSlot reports whether it was a concurrency limit that held the task back.
 func (a *attempt) lacksSlot(deferred *throttle.ThrottledError) bool {
-	for i := range a.policy.Limits {
-		limit := &a.policy.Limits[i]
-		if limit.Name == deferred.HeldBy && limit.Algorithm == throttle.Concurrency {
-			return true
-		}
-	}
-	return false
+	return a.policy.LacksSlot(deferred.HeldBy)
 }
 
 // isLastAttempt reports whether asynq will archive the task for any error.

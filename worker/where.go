@@ -35,7 +35,10 @@ func Where(ctx context.Context, limiter *throttle.Limiter, inspector *asynq.Insp
 	}
 	w.Policy = policy.Name
 	w.Line, err = limiter.Where(ctx, throttle.Request{
-		Policy: policy.Name, TaskID: nameOf(queue, id), Attributes: info.Headers,
+		Policy: policy.Name, TaskID: throttle.TaskName(queue, id), Attributes: info.Headers,
 	})
+	if w.Line != nil && info.State == asynq.TaskStateScheduled && info.Headers[HeaderSpare] == "" {
+		w.Line.Asked = 0 // its producer put it into line
+	}
 	return w, err
 }

@@ -9,8 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/rampmeter/rampmeter/producer"
 )
 
@@ -32,8 +30,11 @@ is read once, so there the lines before the first bad one go in.
 
 Tasks go in in the order of their lines, except that neighbours may overtake each
 other; -workers 1 keeps the exact order. Of lines with one id the first goes in; a
-task whose id is in the queue already is reported and not enqueued again. When Redis fails half-way, the message says
-which line to go on with: see -from.`
+task whose id is in the queue already is reported and not enqueued again. When Redis
+fails half-way, the message says which line to go on with: see -from.
+
+Tasks that would have to wait are put into their policy's line straight away if
+-config names the policies; asynq has them as scheduled meanwhile.`
 
 	batchExamples = `
   enqueue batch -redis redis://:password@redis:6379/0 tasks.ndjson
@@ -57,7 +58,7 @@ type batchFile struct {
 
 func (b *batchFile) flags(fs *flag.FlagSet) {
 	b.server.flags(fs)
-	b.policies.flags(fs, "to find lines whose tasks could never pass,\nand to tell how long the quota makes the batch take")
+	b.policies.flags(fs, "to put tasks into line that would have to wait,\nto find lines whose tasks could never pass, and to tell how long the quota makes the\nbatch take")
 	fs.BoolVar(&b.config.Strict, "strict", false, "enqueue nothing when a line of a file is bad; stop there when reading\nstandard input")
 	fs.IntVar(&b.config.From, "from", 1, "first `LINE` to enqueue, to go on with a batch that stopped")
 	fs.IntVar(&b.config.Workers, "workers", producer.DefaultWorkers, "enqueue `N` lines at once")
@@ -101,7 +102,11 @@ func (b *batchFile) run(ctx context.Context, s streams) error {
 	b.config.Config = policies
 	b.config.Report = complaints.add
 	b.config.Progress = func(p producer.Progress) { bar.set(p.Bytes) }
-	p := producer.FromClient(asynq.NewClientFromRedisClient(rdb))
+	p, err := b.policies.producer(rdb, policies)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
 	summary, err := p.Batch(ctx, input, b.config)
 	bar.close()
 	complaints.finish()
@@ -160,9 +165,12 @@ func (b *batchFile) ended(ctx context.Context, err error) error {
 	return fmt.Errorf("%w\nTo go on: enqueue batch -from %d %s", &plain, plain.Line, b.path)
 }
 
-// rest says what became of the lines that are no new tasks.
+// rest says where the new tasks are, and what became of the other lines.
 func rest(summary producer.Summary) string {
 	var parts []string
+	if summary.Parked > 0 {
+		parts = append(parts, fmt.Sprintf("%d of them in line", summary.Parked))
+	}
 	if summary.AlreadyThere > 0 {
 		parts = append(parts, fmt.Sprintf("%d already there", summary.AlreadyThere))
 	}

@@ -48,6 +48,28 @@ func TestBatchFromStandardInput(t *testing.T) {
 	})
 }
 
+// More tasks than there are tokens for stand in line at once, where lanes share them.
+func TestBatchPutsTasksIntoLine(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		config := file(t, "policies.yaml", `
+policies:
+  api: {lane: tenant, limits: [{name: rate, algorithm: token_bucket, rate: 10/1h}]}
+routes: [{task: "http:request", policy: api}]
+`)
+		tasks := file(t, "tasks", strings.Repeat(`{"url":"http://h","attributes":{"tenant":"7"}}`+"\n", 30))
+		got := enqueue(t, "batch", "-redis", srv.URI(), "-config", config, tasks)
+		assert.Equal(t, exitOK, got.code, got.err)
+		assert.Contains(t, got.out, "30 tasks enqueued, 20 of them in line\n")
+		assert.Len(t, pending(t, srv, "default"), 10)
+		got = enqueue(t, "http", "-redis", srv.URI(), "-config", config, "-attr", "tenant=7", "-id", "last", "http://h")
+		assert.Contains(t, got.out, "1 task enqueued in queue \"default\", 1 of them in line\n")
+		got = enqueue(t, "status", "-redis", srv.URI(), "-config", config, "last")
+		assert.Contains(t, got.out, "policy: api; number 21 in line of lane 7, since ")
+		assert.Contains(t, got.out, "asked: 0 times")
+	})
+}
+
 func TestBatchWithoutPolicyForIt(t *testing.T) {
 	t.Parallel()
 	srv := throttletest.Embedded(t)

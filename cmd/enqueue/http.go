@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/throttle/httprequest"
 )
@@ -16,7 +14,9 @@ import (
 const (
 	httpAbout = `
 enqueue http enqueues a task of the type http:request: a worker makes the call as
-soon as the quota allows. With -count it enqueues many of them.`
+soon as the quota allows. With -count it enqueues many of them. Calls that would have
+to wait are put into their policy's line straight away if -config names the policies;
+asynq has them as scheduled meanwhile.`
 
 	httpExamples = `
   One call, for one tenant:
@@ -49,7 +49,7 @@ type httpCall struct {
 
 func (h *httpCall) flags(fs *flag.FlagSet) {
 	h.server.flags(fs)
-	h.policies.flags(fs, "to refuse calls that it can never pass,\nand to tell how long the quota makes the calls take")
+	h.policies.flags(fs, "to put calls into line that would have to wait,\nto refuse those that can never pass, and to tell how long the quota makes them take")
 	h.attrs = pairs{separator: "="}
 	h.headers = pairs{separator: ":"}
 	fs.StringVar(&h.request.Method, "method", "GET", "HTTP `METHOD`")
@@ -98,7 +98,11 @@ func (h *httpCall) run(ctx context.Context, s streams) error {
 
 	bar := newBar(s.err, "tasks", int64(h.count), false)
 	defer bar.close()
-	p := producer.FromClient(asynq.NewClientFromRedisClient(rdb))
+	p, err := h.policies.producer(rdb, config)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
 	summary, err := p.Repeat(ctx, h.entry, h.count, producer.BatchConfig{
 		Config: config, Strict: true,
 		Progress: func(p producer.Progress) { bar.set(int64(p.Enqueued)) },
@@ -112,7 +116,7 @@ func (h *httpCall) run(ctx context.Context, s streams) error {
 		return nil
 	}
 	if summary.Enqueued > 0 {
-		say(s.out, "%s enqueued in queue %q", counted(summary.Enqueued, "task"), h.entry.Queue)
+		say(s.out, "%s enqueued in queue %q%s", counted(summary.Enqueued, "task"), h.entry.Queue, rest(summary))
 	}
 	if stopped, ok := errors.AsType[*producer.StoppedError](err); ok {
 		return fmt.Errorf("stopped with %d of %s left: %w", h.count-summary.Enqueued, counted(h.count, "task"), interruption(ctx, stopped.Err))

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/throttle"
 )
@@ -22,6 +25,20 @@ func (p *policies) read() (*throttle.Config, error) {
 		return nil, nil
 	}
 	return throttle.ReadFile(p.path)
+}
+
+// producer returns one that parks tasks at once by these policies; by none, where config
+// is nil. The client stays the caller's to close.
+func (p *policies) producer(rdb redis.UniversalClient, config *throttle.Config) (*producer.Producer, error) {
+	client := asynq.NewClientFromRedisClient(rdb)
+	if config == nil {
+		return producer.FromClient(client), nil
+	}
+	limiter, err := throttle.New(rdb, config)
+	if err != nil {
+		return nil, err
+	}
+	return producer.FromConfig(producer.Config{Limiter: limiter, Client: client})
 }
 
 // sayEstimate tells how long the quota makes it take, as far as that is known.

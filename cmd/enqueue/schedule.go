@@ -36,7 +36,8 @@ one Redis, each tick is enqueued once.
 
 An entry may have what a line of 'enqueue batch' may have, except id, process_at
 and deadline. A tick at which Redis fails is logged and lost, the next one is not;
-ticks that nobody was running for are not made up for.`
+ticks that nobody was running for are not made up for. Tasks that would have to wait
+are put into their policy's line straight away if -config names the policies.`
 
 	scheduleExamples = `
   enqueue schedule -redis redis://:password@redis:6379/0 schedule.yaml
@@ -50,12 +51,14 @@ ticks that nobody was running for are not made up for.`
 type scheduleFile struct {
 	server
 
+	policies  policies
 	path      string
 	checkOnly bool
 }
 
 func (c *scheduleFile) flags(fs *flag.FlagSet) {
 	c.server.flags(fs)
+	c.policies.flags(fs, "to put tasks into line that would have to wait")
 	fs.BoolVar(&c.checkOnly, "check", false, "only check the file and show the next time of each entry")
 }
 
@@ -73,15 +76,25 @@ func (c *scheduleFile) run(ctx context.Context, s streams) error {
 	if c.checkOnly {
 		return printNext(s.out, schedule, time.Now())
 	}
+	config, err := c.policies.read()
+	if err != nil {
+		return err
+	}
 	rdb, err := c.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer rdb.Close()
+	p, err := c.policies.producer(rdb, config)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
 	scheduler, err := producer.NewScheduler(rdb, schedule, newLogger(s.err))
 	if err != nil {
 		return err
 	}
+	scheduler.EnqueueBy(p)
 	return scheduler.Run(ctx)
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,6 +46,27 @@ func TestScheduleEnqueuesUntilItIsStopped(t *testing.T) {
 		assert.GreaterOrEqual(t, len(ids), 2)
 		assert.Contains(t, text.String(), `"schedule":"beat"`)
 	})
+}
+
+// A tick whose task would have to wait puts it into line.
+func TestSchedulePutsTasksIntoLine(t *testing.T) {
+	t.Parallel()
+	srv := throttletest.Embedded(t)
+	config := file(t, "policies.yaml", policiesFile)
+	require.Equal(t, exitOK, enqueue(t, "freeze", "-redis", srv.URI(), "-config", config, "github", "1h").code)
+	path := file(t, "schedule.yaml", `schedule: [{name: beat, cron: "* * * * * *", url: "http://h", attributes: {installation: "7", points: "1"}}]`)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		args := []string{"schedule", path, "-redis", srv.URI(), "-config", config}
+		ended <- run(ctx, args, func(string) string { return "" }, nil, io.Discard, io.Discard)
+	}()
+	require.Eventually(t, func() bool {
+		return srv.Client().ZCard(ctx, "rm:{github}/line/row:1:7,").Val() >= 1
+	}, 20*time.Second, 10*time.Millisecond)
+	cancel()
+	assert.Equal(t, exitOK, <-ended)
+	assert.Empty(t, pending(t, srv, "default"))
 }
 
 func TestScheduleCheck(t *testing.T) {

@@ -171,6 +171,14 @@ local function expected_at(from, ahead, position, costs, by_time)
   return math.ceil(from + math.max(ahead * shared_us, (position - 1) * slowest_us))
 end
 
+-- How many of the others in line are ahead of a task at that position of its row:
+-- lanes take turns.
+local function ahead_of(row, position, others)
+  line.lanes = line.lanes or redis.call('ZCARD', line_key('ready'))
+  local lanes = line.lanes + (line_tag(row.lane).key ~= line_key('ready') and 1 or 0)
+  return math.min(others, position * math.max(1, lanes) - 1)
+end
+
 -- Whether a task is not to stand in line. When a lease ends nobody can tell, so where
 -- it was one that held the task back, only those before it put it off.
 local function is_turned_away(task, costs, at, held_by, ahead, position)
@@ -179,6 +187,19 @@ local function is_turned_away(task, costs, at, held_by, ahead, position)
   end
   local lacks_lease = held_by > 0 and limits[held_by].algorithm.renew
   return expected_at(lacks_lease and now or at, ahead, position, costs, true) - now > task.defer_us
+end
+
+-- Tells what join would of a task that is not in line, if it joined behind those that
+-- this call has told of.
+function line.look(task, costs, at)
+  line.is_there = true
+  local row = line_row(task.row)
+  local came = math.max(now, line.last + 1)
+  local place = task.urgent and came - line.urgent_us or came
+  local position = 1 + (task.urgent and redis.call('ZCOUNT', row.key, '-inf', int(place)) or row.size)
+  local expected = expected_at(at, ahead_of(row, position, line.count), position, costs)
+  row.size, line.count = row.size + 1, line.count + 1
+  return 2, expected, position, came
 end
 
 -- A denied task takes its place: at the end of its row, or where it was. Returns 2, the
@@ -196,12 +217,10 @@ function line.join(task, costs, at, held_by)
     move_tag(row.lane, -task.share)
   end
   local position = row.size + 1
-  if added == 0 or task.place then
+  if added == 0 or task.place or task.urgent then
     position = redis.call('ZRANK', row.key, task.member) + 1
   end
-  line.lanes = line.lanes or redis.call('ZCARD', line_key('ready'))
-  local lanes = line.lanes + (line_tag(row.lane).key ~= line_key('ready') and 1 or 0)
-  local ahead = math.min(line.count + added, position * math.max(1, lanes)) - 1
+  local ahead = ahead_of(row, position, line.count + added - 1)
   local expected = expected_at(at, ahead, position, costs)
   if is_turned_away(task, costs, at, held_by, ahead, position) then
     redis.call('ZREM', row.key, task.member)

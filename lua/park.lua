@@ -1,0 +1,64 @@
+-- park: puts tasks into line that do not ask for their start, or tells whether they
+-- would be there if they did. It is for producers: who would be put into line by the
+-- first worker that took it can be there before. Takes nothing from any limit.
+--
+-- Before this text stands `joins`: whether tasks are put into line, or told of.
+--
+-- KEYS  as reserve has them, with a line
+-- ARGV  the same; attempt does not matter, nor does wait_us to who joins
+-- Reply as reserve's, receipts and all. granted is 2 for who is in line now, or would
+--       be; 0 for who was only to be told, and may start
+-- A blind retry is safe: who is in line keeps its place.
+-- Needs Redis 6.2.
+
+local reply, size = { now }, 1
+local opens = math.max(now, frozen_until)
+local own, costs = {}, {}
+
+-- Whether a task that asked would be denied. One that lacks a lease, but has nobody
+-- ahead, is better off with a worker: when a lease ends nobody can tell.
+local function has_to_wait(task, at, held_by, wait_us)
+  local lacks_lease = held_by > 0 and limits[held_by].algorithm.renew
+  return line.is_behind(task) or not lacks_lease and at - now > line.patience(task, wait_us)
+end
+
+local function place(task, wait_us, who, urgent)
+  local at, held_by = first_instant(own, asked_for(costs, own, urgent, who), opens, 'earliest', who)
+  if held_by == 0 and opens > now then
+    held_by = -1
+  end
+  size = size + 1
+  reply[size] = 1 -- a stretch of its own
+  local receipts = size + 4
+  reply[size + 1], reply[size + 2], reply[size + 3] = at, 0, held_by
+  for i = receipts, receipts + 2 * #limits do
+    reply[i] = 0
+  end
+  if joins then
+    reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
+      line.join(task, costs, at, held_by)
+  elseif has_to_wait(task, at, held_by, wait_us) then
+    reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
+      line.look(task, costs, at)
+  end
+  size = report(reply, receipts + 2 * #limits, own)
+end
+
+while argument < #ARGV do
+  local times, wait_us, who, _ = next_number(), next_number(), next_text(), next_number()
+  local urgent = next_urgent()
+  line.next_row()
+  for i = 1, #limits do
+    own[i], costs[i] = state_at(next_number(), i), next_number()
+  end
+  for _ = 1, times do
+    place(line.next_task(), wait_us, who, urgent)
+  end
+end
+
+local refused = refuse()
+if refused then
+  return refused
+end
+line.finish()
+return reply

@@ -1,0 +1,84 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.uber.org/zap"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// parker enqueues tasks that would have to wait straight into the waiting lines of
+// their policies.
+//
+// asynq gets the task first, scheduled for when it would come back by itself from a
+// line that was lost; then it joins the line, from where it is woken in its turn. So
+// whatever happens in between, the task is never in line but not there: at worst it
+// comes late. A line that has emptied meanwhile has it woken at once.
+type parker struct {
+	client     *asynq.Client
+	limiter    *throttle.Limiter
+	attributes func(*asynq.Task) map[string]string
+	log        *zap.Logger
+	rehearsal  *rehearsal
+}
+
+// enqueue parks a task, or reports that it is to be enqueued the plain way: where it may
+// be able to start, where it is not for the line to say when, and where nobody can
+// tell. A batch tells what else it has enqueued; b is nil for a task by itself.
+func (p *parker) enqueue(ctx context.Context, task *asynq.Task, options []asynq.Option, b *burst) (info *asynq.TaskInfo, parks bool, err error) {
+	policy := p.limiter.Config().PolicyFor(task.Type())
+	if policy == nil || !takesAll(policy) {
+		return nil, false, nil
+	}
+	plan, simple := p.rehearsal.enqueue(task, options)
+	if !simple {
+		return nil, false, nil
+	}
+	request := throttle.Request{
+		Policy: policy.Name, TaskID: throttle.TaskName(plan.Queue, plan.ID), Attributes: p.attributes(task),
+		MaxWait: policy.Wait(),
+	}
+	ahead, err := p.limiter.LookAhead(ctx, request)
+	if err != nil || ahead.Outcome == throttle.Never {
+		return nil, false, nil //nolint:nilerr // a worker will ask, and tell what is wrong
+	}
+	delay := ahead.RetryAfter()
+	if ahead.Place == nil {
+		if delay = b.missing(policy, &ahead, time.Now()); delay == 0 {
+			return nil, false, nil
+		}
+	}
+	returns := time.Now().Add(policy.Backstop(delay, ahead.HeldBy))
+	info, err = p.client.EnqueueContext(ctx, task,
+		slices.Concat(options, []asynq.Option{asynq.TaskID(plan.ID), asynq.ProcessAt(returns)})...)
+	if err != nil && !p.isThere(err, plan, task, options) {
+		return nil, true, err
+	}
+	if _, failed := p.limiter.Join(context.WithoutCancel(ctx), request); failed != nil {
+		p.log.Warn("could not put a task into line, it comes by itself later",
+			zap.String("policy", policy.Name), zap.String("task_id", request.TaskID),
+			zap.Time("returns", returns), zap.Error(failed))
+	}
+	return info, true, err
+}
+
+// isThere reports whether the plan is carried out in spite of that error: an ID that was
+// made up is taken by ourselves only, by a first try whose answer was lost.
+func (p *parker) isThere(err error, plan *asynq.TaskInfo, task *asynq.Task, options []asynq.Option) bool {
+	if !errors.Is(err, asynq.ErrTaskIDConflict) {
+		return false
+	}
+	another, simple := p.rehearsal.enqueue(task, options)
+	return simple && another.ID != plan.ID
+}
+
+// takesAll reports whether every task of the policy may stand in line. Where some may
+// not, a worker decides.
+func takesAll(policy *throttle.Policy) bool {
+	return policy.Strategy() == throttle.OverloadPark && policy.MaxDefer == 0
+}

@@ -1,0 +1,307 @@
+package producer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/producer"
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/worker"
+)
+
+// work is what real workers did.
+type work struct {
+	mu       sync.Mutex
+	ran      []string // task IDs, in the order of their starts
+	attempts map[string]int
+	grown    chan struct{} // has something when there is more
+}
+
+// start runs servers on the limiter's Redis, as processes would.
+func (l *lanes) start(srv *throttletest.Server, servers, concurrency int) *work {
+	l.t.Helper()
+	w := &work{attempts: map[string]int{}, grown: make(chan struct{}, 1)}
+	for range servers {
+		limiter, err := throttle.New(srv.Client(), l.limiter.Config())
+		require.NoError(l.t, err)
+		middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: limiter})
+		require.NoError(l.t, err)
+		server := asynq.NewServer(connection(srv), middleware.Configure(asynq.Config{
+			Concurrency: concurrency, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Second,
+			DelayedTaskCheckInterval: 200 * time.Millisecond,
+		}))
+		require.NoError(l.t, server.Start(w.counting(middleware.Wrap(asynq.HandlerFunc(w.run)))))
+		l.t.Cleanup(func() {
+			server.Stop()
+			middleware.Drain()
+			server.Shutdown()
+			assert.NoError(l.t, middleware.Close())
+		})
+	}
+	return w
+}
+
+func (w *work) counting(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		w.mu.Lock()
+		w.attempts[id]++
+		w.mu.Unlock()
+		return next.ProcessTask(ctx, task)
+	})
+}
+
+func (w *work) run(ctx context.Context, _ *asynq.Task) error {
+	id, _ := asynq.GetTaskID(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ran = append(w.ran, id)
+	select {
+	case w.grown <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// wait returns what ran when n tasks did.
+func (w *work) wait(t *testing.T, n int) []string {
+	t.Helper()
+	timeout := time.After(time.Minute)
+	for {
+		w.mu.Lock()
+		ran := slices.Clone(w.ran)
+		w.mu.Unlock()
+		if len(ran) >= n {
+			return ran
+		}
+		select {
+		case <-w.grown:
+		case <-timeout:
+			t.Fatalf("%d tasks ran, waited for %d", len(ran), n)
+		}
+	}
+}
+
+func (l *lanes) queue() *asynq.QueueInfo {
+	l.t.Helper()
+	info, err := l.inspector.GetQueueInfo("default")
+	require.NoError(l.t, err)
+	return info
+}
+
+func (l *lanes) eventually(what string, condition func() bool) {
+	l.t.Helper()
+	require.Eventually(l.t, condition, 20*time.Second, 10*time.Millisecond, what)
+}
+
+// ended waits for the end of all tasks, and of the line.
+func (l *lanes) ended(srv *throttletest.Server) {
+	l.t.Helper()
+	l.eventually("an empty queue", func() bool { return l.queue().Size == 0 })
+	l.eventually("an empty line", func() bool { return srv.Client().Exists(l.t.Context(), "rm:{api}/line").Val() == 0 })
+	assert.Zero(l.t, l.queue().FailedTotal)
+}
+
+func perSecond(n int64) throttle.Policy {
+	policy := onePerMinute()
+	policy.Limits[0].Rate = throttle.Rate{Count: n, Period: time.Second}
+	return policy
+}
+
+// enqueue enqueues n tasks of a tenant, whose IDs count on from `from`. It returns those
+// that were parked.
+func (l *lanes) enqueue(tenant string, from, n int, options ...asynq.Option) (parked []*asynq.TaskInfo) {
+	l.t.Helper()
+	for i := range n {
+		id := fmt.Sprintf("%s/%04d", tenant, from+i)
+		info, err := l.Enqueue(l.t.Context(), call(tenant, options...), asynq.TaskID(id))
+		require.NoError(l.t, err)
+		if info.State == asynq.TaskStateScheduled {
+			parked = append(parked, info)
+		}
+	}
+	return parked
+}
+
+// close closes the policy: nothing starts until open.
+func (l *lanes) close() {
+	l.t.Helper()
+	require.NoError(l.t, l.limiter.Freeze(l.t.Context(), "api", time.Hour))
+}
+
+func (l *lanes) open() {
+	l.t.Helper()
+	require.NoError(l.t, l.limiter.Unfreeze(l.t.Context(), "api"))
+}
+
+// Laws 4, 5 and 7 with real workers: tasks that workers parked and tasks that their
+// producer did are served in the order in which they joined; the latter in one attempt,
+// even those that have no retry.
+func TestParkedTasksRunOnceInOrder(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		l := newLanes(t, srv, perSecond(10))
+		l.close()
+		w := l.start(srv, 1, 1) // several would run those that are woken together in any order
+		plain := asynq.NewClientFromRedisClient(l.limiter.Redis())
+		const byWorkers, byProducer = 20, 40
+		for i := range byWorkers {
+			_, err := plain.Enqueue(call("a"), asynq.TaskID(fmt.Sprintf("a/%04d", i)))
+			require.NoError(t, err)
+		}
+		l.eventually("parked", func() bool { return l.queue().Retry == byWorkers })
+		parked := l.enqueue("a", byWorkers, byProducer/2)
+		parked = append(parked, l.enqueue("a", byWorkers+byProducer/2, byProducer/2, asynq.MaxRetry(0))...)
+		assert.Len(t, parked, byProducer)
+		l.open()
+		ran := w.wait(t, byWorkers+byProducer)
+		l.ended(srv)
+		assert.Len(t, ran, byWorkers+byProducer, "each once")
+		assert.IsIncreasing(t, ran)
+		for _, info := range parked {
+			assert.Equal(t, 1, w.attempts[info.ID], info.ID)
+		}
+	})
+}
+
+// Law 4: if all that is known of the line is lost, asynq brings back what a producer
+// parked when its rescheduled time has come. Here the test does.
+func TestParkedTasksOutliveTheirLine(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		l := newLanes(t, srv, perSecond(20))
+		l.close()
+		w := l.start(srv, 2, 10)
+		parked := l.enqueue("a", 0, 40)
+		require.Len(t, parked, 40)
+		keys := srv.Client().Keys(t.Context(), "rm:{api}/line*").Val()
+		require.NoError(t, srv.Client().Del(t.Context(), keys...).Err())
+		l.open()
+		_, err := l.inspector.RunAllScheduledTasks("default")
+		require.NoError(t, err)
+		assert.Len(t, w.wait(t, 40), 40)
+		l.ended(srv)
+	})
+}
+
+// A producer that dies when asynq has the task, but the line has not, has lost nothing:
+// the task comes back by itself at the time that asynq has for it.
+func TestParkingHalfDoneLosesNothing(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		l := newLanes(t, srv, perSecond(20))
+		l.close()
+		l.enqueue("before", 0, 1) // now Redis knows the scripts
+		l.beforeCalls(func(call int64) error {
+			if call%2 == 0 {
+				return errors.New("the producer is dead")
+			}
+			return nil
+		})
+		parked := l.enqueue("a", 0, 10)
+		require.Len(t, parked, 10)
+		l.beforeCalls(func(int64) error { return nil })
+		for _, info := range parked {
+			assert.Nil(t, l.where(info))
+			assert.WithinDuration(t, time.Now().Add(90*time.Minute), info.NextProcessAt, 5*time.Second)
+		}
+		l.open()
+		w := l.start(srv, 2, 10)
+		w.wait(t, 1)
+		l.eventually("an empty line", func() bool {
+			return srv.Client().Exists(t.Context(), "rm:{api}/line").Val() == 0
+		})
+		assert.Equal(t, 10, l.queue().Scheduled)
+		_, err := l.inspector.RunAllScheduledTasks("default")
+		require.NoError(t, err)
+		assert.Len(t, w.wait(t, 11), 11)
+		l.ended(srv)
+	})
+}
+
+// A line that empties while a task is on its way into it has the task woken at once,
+// not by asynq half a minute later.
+func TestJoiningALineThatHasEmptied(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		l := newLanes(t, srv, perSecond(20))
+		l.close()
+		l.enqueue("before", 0, 1) // now Redis knows the scripts
+		var w *work
+		l.beforeCalls(func(call int64) error {
+			if call == 2 {
+				l.open()
+				w = l.start(srv, 2, 10)
+				l.eventually("an empty line", func() bool {
+					return srv.Client().Exists(t.Context(), "rm:{api}/line").Val() == 0
+				})
+			}
+			return nil
+		})
+		require.Len(t, l.enqueue("a", 0, 1), 1)
+		began := time.Now()
+		w.wait(t, 2)
+		assert.Less(t, time.Since(began), 10*time.Second)
+		l.ended(srv)
+		assert.Equal(t, map[string]int{"before/0000": 1, "a/0000": 1}, w.attempts)
+	})
+}
+
+// Tasks that somebody deletes or archives while they stand in line make way for those
+// behind them, and stay as they are.
+func TestParkedTasksThatGoLeaveTheLine(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		l := newLanes(t, srv, perSecond(10))
+		l.close()
+		parked := l.enqueue("a", 0, 10)
+		require.Len(t, parked, 10)
+		for _, info := range parked[:4] {
+			require.NoError(t, l.inspector.DeleteTask("default", info.ID))
+		}
+		require.NoError(t, l.inspector.ArchiveTask("default", parked[4].ID))
+		l.open()
+		w := l.start(srv, 2, 10)
+		ran := w.wait(t, 5)
+		slices.Sort(ran) // of those that were woken together, any may be first
+		l.eventually("an empty line", func() bool { return srv.Client().Exists(t.Context(), "rm:{api}/line").Val() == 0 })
+		assert.Equal(t, []string{"a/0005", "a/0006", "a/0007", "a/0008", "a/0009"}, ran)
+		l.eventually("all but the archived one gone", func() bool { return l.queue().Size == 1 })
+		assert.Equal(t, asynq.TaskStateArchived, l.stateOf(parked[4]).State)
+	})
+}
+
+// A batch that comes while workers are at it: every task runs once, most in one attempt.
+func TestBatchIntoABusyLine(t *testing.T) {
+	t.Parallel()
+	srv := throttletest.Redis(t)
+	l := newLanes(t, srv, perSecond(100))
+	w := l.start(srv, 2, 10)
+	var lines strings.Builder
+	const n = 600
+	for i := range n {
+		fmt.Fprintf(&lines, `{"type":"call","id":"%d","attributes":{"tenant":"%c"}}`+"\n", i, 'a'+i%3)
+	}
+	summary, err := l.Batch(t.Context(), strings.NewReader(lines.String()), producer.BatchConfig{})
+	require.NoError(t, err)
+	assert.Equal(t, n, summary.Enqueued)
+	ran := w.wait(t, n)
+	l.ended(srv)
+	assert.Len(t, ran, n)
+	attempts := 0
+	for _, made := range w.attempts {
+		attempts += made
+	}
+	assert.Less(t, float64(attempts)/n, 1.5)
+}

@@ -1,0 +1,101 @@
+package throttle
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// parking carries tasks into a policy's waiting line whose start nobody asks for: a
+// producer sees that they would have to wait.
+type parking struct {
+	looks, joins flight
+}
+
+func newParking(c *policyCalls) parking {
+	by := func(script func() *redis.Script) flight {
+		return flight{most: c.flight.most, land: func(passengers []*passenger) {
+			claims := make([]*claim, len(passengers))
+			for i, p := range passengers {
+				claims[i] = p.claim
+			}
+			c.decide(script(), passengers, claims, true, func(*Reservation) {})
+		}}
+	}
+	return parking{
+		looks: by(func() *redis.Script { return c.scripts.LookAhead }),
+		joins: by(func() *redis.Script { return c.scripts.Join }),
+	}
+}
+
+// LookAhead tells where the task of a request would stand if it asked for its start now,
+// with Park: the Place of the Decision, which is nil if the task would not be put into
+// line. It changes nothing; of the request, Policy, TaskID, Attributes and MaxWait
+// count, and TaskID must not be empty. Concurrent calls for one policy travel together,
+// and who would be in line is taken to be there by those behind. Its errors are
+// Reserve's.
+//
+// What only lacks a slot of a concurrency limit, with nobody ahead, is not told to be
+// put into line: a worker can hold it until one is free, which may be at any moment.
+func (l *Limiter) LookAhead(ctx context.Context, request Request) (Decision, error) {
+	return l.park(ctx, request, "look ahead", func(p *parking) *flight { return &p.looks })
+}
+
+// Join puts the task of a request into the waiting line of its policy, whoever is in
+// line, without asking for its start: it will be woken when its turn comes. A task that
+// is in line keeps its place. It is for a task that can be woken already. Of the
+// request, Policy, TaskID and Attributes count, and TaskID must not be empty. Concurrent
+// calls for one policy travel together. Its errors are Reserve's; a task that can never
+// pass does not join.
+func (l *Limiter) Join(ctx context.Context, request Request) (Decision, error) {
+	return l.park(ctx, request, "join the line", func(p *parking) *flight { return &p.joins })
+}
+
+// park asks for a place by one of the flights.
+func (l *Limiter) park(ctx context.Context, request Request, operation string, by func(*parking) *flight) (Decision, error) {
+	request.Park, request.MaxDefer, request.Attempt = true, 0, ""
+	claim, err := l.claim(request)
+	if err != nil {
+		return Decision{}, err
+	}
+	if decision, impossible := claim.impossible(); impossible {
+		return decision, nil
+	}
+	calls := l.policies[request.Policy]
+	r, err := by(&calls.parking).carry(ctx, newPassenger(claim, l))
+	if err != nil {
+		return Decision{}, wrapCall(operation, request.Policy, err)
+	}
+	return r.Decision, nil
+}
+
+const (
+	// shortestSlack is how much later than expected a parked task comes back by itself,
+	// at least.
+	shortestSlack = 30 * time.Second
+	// longestLack is when a parked task comes back by itself that lacks a slot of a
+	// concurrency limit, at most.
+	longestLack = 5 * time.Minute
+)
+
+// Backstop is in how long a task comes back by itself that was put into line, in case
+// all that is known of the line is lost. It is expected to start after delay, and held
+// by that limit.
+func (p *Policy) Backstop(delay time.Duration, heldBy string) time.Duration {
+	delay += max(shortestSlack, delay/2)
+	if p.LacksSlot(heldBy) {
+		// When somebody's lease ends says little: most tasks end long before it.
+		delay = min(delay, longestLack)
+	}
+	return delay
+}
+
+// LacksSlot reports whether what holds a task back, as in [Decision.HeldBy], is a
+// concurrency limit: when it has a slot nobody knows ahead.
+func (p *Policy) LacksSlot(heldBy string) bool {
+	return slices.ContainsFunc(p.Limits, func(l Limit) bool {
+		return l.Name == heldBy && l.Algorithm == Concurrency
+	})
+}

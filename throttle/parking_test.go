@@ -1,0 +1,251 @@
+package throttle_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// park is what a producer does with a task: it joins the line if others of its row are
+// there, and asks like any other if not.
+func (p *play) park(all tasks, task string, attributes map[string]string) {
+	p.t.Helper()
+	all[task] = attributes
+	p.everybody = all
+	request := throttle.Request{Policy: "api", TaskID: task, Attributes: attributes, MaxWait: p.wait}
+	ahead, err := p.limiter.LookAhead(p.t.Context(), request)
+	require.NoError(p.t, err)
+	if ahead.Place == nil {
+		p.ask(task, attributes)
+		return
+	}
+	joined, err := p.limiter.Join(p.t.Context(), request)
+	require.NoError(p.t, err)
+	require.Equal(p.t, ahead.Place, joined.Place, "as was told")
+	if p.idle {
+		p.idle = false
+		p.after(0, p.wake)
+	}
+}
+
+// Law 5 and 7: whoever put a task into line, it is served in its turn; and who joined
+// without asking asks once.
+func TestThoseWhoJoinAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 50, time.Second, 1)))
+		all, own := tasks{}, map[string]string{"lane": "a"}
+		p.ask("a/000", own) // which starts at once
+		p.ask("a/001", own) // and this one is in line
+		for i := range 200 {
+			name := fmt.Sprintf("a/%03d", i+2)
+			if i%3 == 0 {
+				all[name] = own
+				p.ask(name, own)
+			} else {
+				p.park(all, name, own)
+			}
+		}
+		all["a/001"] = own
+		p.wait = time.Second
+		p.park(all, "b/000", map[string]string{"lane": "b"}) // nobody of its lane is ahead of it
+		p.wait = 0
+		p.run(forever)
+		assert.Len(t, p.starts, 203)
+		assert.IsIncreasing(t, p.order("a"))
+		assert.Less(t, p.done("b"), time.Second)
+		assert.Equal(t, 2, p.asked["a/002"])
+		assert.Equal(t, 1, p.asked["a/003"], "it was put into line")
+		assert.InDelta(t, 1.33, p.attempts(), 0.02)
+		assert.InDelta(t, 1, throttletest.Used(p.times(), 1, 50, time.Second), 0.01)
+		assert.Equal(t, 1, throttletest.MaxBurst(p.times(), 50, time.Second))
+	})
+}
+
+// Law 2: to look ahead changes nothing.
+func TestLookAheadChangesNothing(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		p.enqueue(tasks{}, "a", 3)
+		before := linesOf(t, server)
+		for _, lane := range []string{"a", "b"} {
+			_, err := p.limiter.LookAhead(t.Context(), throttle.Request{
+				Policy: "api", TaskID: "x", Attributes: map[string]string{"lane": lane},
+			})
+			require.NoError(t, err)
+		}
+		assert.Equal(t, before, linesOf(t, server))
+	})
+}
+
+// linesOf is all that a server knows.
+func linesOf(t *testing.T, server *throttletest.Server) map[string]any {
+	t.Helper()
+	client, all := server.Client(), map[string]any{}
+	for _, key := range client.Keys(t.Context(), "rm:*").Val() {
+		switch client.Type(t.Context(), key).Val() {
+		case "zset":
+			all[key] = client.ZRangeWithScores(t.Context(), key, 0, -1).Val()
+		case "hash":
+			all[key] = client.HGetAll(t.Context(), key).Val()
+		default:
+			all[key] = client.Get(t.Context(), key).Val()
+		}
+	}
+	return all
+}
+
+// A task that joins when everybody has gone is woken at once: the dispatcher hears of
+// it.
+func TestJoiningAnEmptyLineIsHeard(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		ctx, stop := context.WithCancel(t.Context())
+		heard := make(chan string, 10)
+		var listening sync.WaitGroup
+		listening.Go(func() {
+			p.limiter.Signals(ctx, throttle.Listener{
+				Policy: func(policy string) { heard <- policy }, Task: func(string) {},
+			})
+		})
+		defer listening.Wait()
+		defer stop()
+		assert.Equal(t, "api", <-heard, "it listens now")
+		joined, err := p.limiter.Join(t.Context(), throttle.Request{
+			Policy: "api", TaskID: "x", Attributes: map[string]string{"lane": "a"},
+		})
+		require.NoError(t, err)
+		assert.Equal(t, int64(1), joined.Place.Position)
+		assert.Zero(t, joined.RetryAfter())
+		assert.Equal(t, "api", <-heard)
+		call, err := p.limiter.Wake(t.Context(), "api", throttle.Waking{As: "us"})
+		require.NoError(t, err)
+		require.Len(t, call.Tasks, 1)
+		assert.Equal(t, "x", call.Tasks[0].TaskID)
+	})
+}
+
+// Those who join together get a place each, and joining again does not move them.
+func TestJoiningTogether(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		join := func() (positions []int64) {
+			positions = make([]int64, 100)
+			var together sync.WaitGroup
+			for i := range positions {
+				together.Go(func() {
+					joined, err := p.limiter.Join(t.Context(), throttle.Request{
+						Policy: "api", TaskID: cost(i), Attributes: map[string]string{"lane": "a"},
+					})
+					if assert.NoError(t, err) {
+						positions[i] = joined.Place.Position
+					}
+				})
+			}
+			together.Wait()
+			return positions
+		}
+		first := join()
+		sorted := slices.Sorted(slices.Values(first))
+		assert.Equal(t, int64(1), sorted[0])
+		assert.Equal(t, int64(100), sorted[99])
+		assert.Len(t, slices.Compact(sorted), 100)
+		assert.Equal(t, first, join())
+	})
+}
+
+// An urgent task is behind those that are urgent, too, and ahead of all others.
+func TestUrgentTasksLookAhead(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		p.enqueue(tasks{}, "a", 5)
+		request := throttle.Request{Policy: "api", TaskID: "x", Attributes: map[string]string{
+			"lane": "a", throttle.PriorityAttribute: throttle.PriorityHigh,
+		}}
+		ahead, err := p.limiter.LookAhead(t.Context(), request)
+		require.NoError(t, err)
+		require.NotNil(t, ahead.Place)
+		assert.Equal(t, int64(1), ahead.Place.Position)
+		p.urgent(tasks{}, "a", 1)
+		ahead, err = p.limiter.LookAhead(t.Context(), request)
+		require.NoError(t, err)
+		require.NotNil(t, ahead.Place)
+		assert.Equal(t, int64(2), ahead.Place.Position)
+		joined, err := p.limiter.Join(t.Context(), request)
+		require.NoError(t, err)
+		assert.Equal(t, ahead.Place, joined.Place)
+	})
+}
+
+func TestWhatCanNotJoin(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Embedded(t)
+	limit := bucket("rate", 1, time.Minute, 1)
+	limit.Cost, limit.Per = "points", "key"
+	p := newPlay(t, server, throttle.Policy{Limits: []throttle.Limit{limit}})
+	for name, step := range map[string]func(context.Context, throttle.Request) (throttle.Decision, error){
+		"look ahead": p.limiter.LookAhead, "join": p.limiter.Join,
+	} {
+		request := throttle.Request{Policy: "api", TaskID: "x", Attributes: map[string]string{"key": "a", "points": "2"}}
+		decision, err := step(t.Context(), request)
+		require.NoError(t, err, name)
+		assert.Equal(t, throttle.Never, decision.Outcome, name)
+		request.Attributes = nil
+		_, err = step(t.Context(), request)
+		assert.ErrorAs(t, err, new(*throttle.AttributeError), name)
+		request.Policy = "none"
+		_, err = step(t.Context(), request)
+		assert.ErrorIs(t, err, throttle.ErrUnknownPolicy, name)
+	}
+	assert.Empty(t, server.Client().Keys(t.Context(), "rm:*").Val())
+}
+
+func TestBackstop(t *testing.T) {
+	t.Parallel()
+	policy := throttle.Policy{Limits: []throttle.Limit{
+		{Name: "rate", Algorithm: throttle.TokenBucket}, {Name: "slots", Algorithm: throttle.Concurrency},
+	}}
+	for _, c := range []struct {
+		delay  time.Duration
+		heldBy string
+		want   time.Duration
+	}{
+		{0, "rate", 30 * time.Second},
+		{time.Minute, "rate", 90 * time.Second},
+		{time.Hour, "rate", 90 * time.Minute},
+		{time.Hour, "", 90 * time.Minute},
+		{time.Hour, "slots", 5 * time.Minute},
+		{time.Second, "slots", 31 * time.Second},
+	} {
+		assert.Equal(t, c.want, policy.Backstop(c.delay, c.heldBy), "%v %s", c.delay, c.heldBy)
+	}
+}
+
+func TestTaskNames(t *testing.T) {
+	t.Parallel()
+	for _, queue := range []string{"default", "a/b", "a%2Fb", " ä:{}", ""} {
+		for _, id := range []string{"1", "a/b", "%2F", ""} {
+			name := throttle.TaskName(queue, id)
+			q, i, ok := throttle.ParseTaskName(name)
+			assert.True(t, ok)
+			assert.Equal(t, []string{queue, id}, []string{q, i}, name)
+		}
+	}
+	for _, name := range []string{"", "default", "%zz/1"} {
+		_, _, ok := throttle.ParseTaskName(name)
+		assert.False(t, ok, name)
+	}
+}
