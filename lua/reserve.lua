@@ -12,9 +12,10 @@
 --         who         the task, for limits that remember it
 --         attempt     where in KEYS the answer to this attempt is kept; 0 for nowhere
 --         urgent      1 or 0, only where limits keep something for urgent requests
---         row, weight, defer_us (with a line only) where they stand in line, their
---                     lane's weight, and how far ahead they may be expected to start;
---                     negative for those that are not to stand in line
+--         row, weight, defer_us, place (with a line only) where they stand in line,
+--                     their lane's weight; how far ahead they may be expected to start,
+--                     negative for those that are not to stand in line; and their place
+--                     if they had a slot before, or 0
 --         place, cost for each limit: where in KEYS its state key is, and tokens
 -- Reply now_us, then for each stretch of requests:
 --         requests    how many there are
@@ -22,9 +23,9 @@
 --         true of those in between lies evenly between these:
 --         at_us       the slot, or the first instant at which it would pass; when it
 --                     is expected to start, for who is in line
---         granted     1 or 0; 2 for who is in line now, with its position and its
---                     place in the first two receipts; 3 for who would be, but for
---                     its defer_us
+--         granted     1 or 0; its place, for who stood in line until now; 2 for who is
+--                     in line now, with its position and its place in the first two
+--                     receipts; 3 for who would be, but for its defer_us
 --         held_by     the limit that set at_us (1..n), 0 for none, -1 for a freeze
 --         use_by_us   a start must come before it; 0 for no such instant
 --         receipt_1, receipt_2                  for each limit, for cancel
@@ -127,6 +128,7 @@ local function decide(task, wait_us, who, attempt, urgent)
     end
     if task then
       line.start(task, costs)
+      reply[size + 2] = task.place or 1
     end
   else
     for i = receipts, receipts + 2 * #limits do

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,11 +34,17 @@ type policyCalls struct {
 	leases   *leases // nil without a concurrency limit
 	about    []int   // places of the limits that keep what the upstream says
 	// closures are what this process knows to be closed.
-	closures closures
+	closures *closures
+	// outdated is closed when an update brings other limits.
+	outdated chan struct{}
+	bridges  sync.Map // by their predecessors; see Limiter.heir
 }
 
 func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
-	c := &policyCalls{redis: client, policy: policy, freezeKey: freezeKey(policy.Name)}
+	c := &policyCalls{
+		redis: client, policy: policy, freezeKey: freezeKey(policy.Name),
+		closures: new(closures), outdated: make(chan struct{}),
+	}
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
 		c.remembers = c.remembers || limit.Algorithm == SlidingLog || limit.Algorithm == Concurrency
@@ -97,7 +104,7 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first), attempt)
 		args = c.priority(args, first)
 		if inLine {
-			args = append(args, c.line.row(first.request.Attributes), first.weight, first.deferUS())
+			args = append(args, c.line.row(first.request.Attributes), first.weight, first.deferUS(), first.since)
 		}
 		for i := range c.policy.Limits {
 			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])
@@ -116,7 +123,7 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 // equal reports whether two claims ask for the same.
 func (c *policyCalls) equal(a, b *claim) bool {
 	return a.request.Attempt == "" && b.request.Attempt == "" &&
-		a.request.MaxWait == b.request.MaxWait && a.request.MaxDefer == b.request.MaxDefer && a.urgent == b.urgent &&
+		a.request.MaxWait == b.request.MaxWait && a.request.MaxDefer == b.request.MaxDefer && a.urgent == b.urgent && a.since == b.since &&
 		c.who(a) == c.who(b) && c.line.sameRow(a, b) &&
 		slices.Equal(a.keys, b.keys) && slices.Equal(a.costs, b.costs)
 }
@@ -242,23 +249,26 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 			Limits: c.statuses(p.claim, reply[4+2*n:]),
 		},
 		limiter:  p.limiter,
+		calls:    c,
 		claim:    p.claim,
 		sent:     sent,
 		received: received,
 		paced:    c.paced,
 		receipts: reply[4 : 4+2*n],
 	}
-	switch reply[1] {
-	case 1:
-		r.Outcome = Granted
+	switch answer := reply[1]; answer {
+	case 0:
 	case 2, 3:
-		r.TurnedAway = reply[1] == 3
+		r.TurnedAway = answer == 3
 		r.Place = &Place{
 			Lane:     c.line.lane(p.claim.request.Attributes),
 			Position: reply[4],
 			Since:    time.UnixMicro(reply[5]),
 			Expected: r.At,
 		}
+	default:
+		r.Outcome = Granted
+		r.place = c.placeOf(p.claim, now, answer)
 	}
 	if reply[3] > 0 {
 		r.useBy = time.UnixMicro(reply[3])
@@ -267,6 +277,20 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 		c.closures.close("", r.RetryAfter())
 	}
 	return r
+}
+
+// placeOf is where a task that was granted its slot would stand in line again: where it
+// stood, if that is the answer, or by when it came.
+func (c *policyCalls) placeOf(claim *claim, now, answer int64) int64 {
+	switch {
+	case answer > 1:
+		return answer
+	case claim.since > 0:
+		return claim.since
+	case claim.urgent:
+		return now - urgentLead.Microseconds()
+	}
+	return now
 }
 
 func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) {
@@ -295,7 +319,7 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 	return d, nil
 }
 
-func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
+func (c *policyCalls) cancel(ctx context.Context, r *Reservation, part *claim) error {
 	if r.claim.request.Attempt != "" {
 		// What is given back must not be given again.
 		if err := c.redis.Del(ctx, c.attemptKey(r.claim)).Err(); err != nil {
@@ -304,7 +328,7 @@ func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
 	}
 	keys, args := c.keys(r.claim), []any{r.At.UnixMicro(), keyName(r.claim.request.TaskID)}
 	keys = append(keys, lineKey(c.policy.Name))
-	for i, cost := range r.claim.costs {
+	for i, cost := range part.costs {
 		args = append(args, cost, r.receipts[2*i], r.receipts[2*i+1])
 	}
 	return wrapCall("cancel", c.policy.Name, c.scripts.Cancel.Run(ctx, c.redis, keys, args...).Err())

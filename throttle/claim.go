@@ -18,6 +18,7 @@ type claim struct {
 	costs   []int64
 	weight  int64 // of the task's lane
 	urgent  bool
+	since   int64       // when the task came, in microseconds, if it was here before; see Limiter.reserve
 	never   *NeverError // set when a cost is above what its limit ever holds
 }
 

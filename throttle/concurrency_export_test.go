@@ -2,11 +2,11 @@ package throttle
 
 // RenewNow renews the leases that a Limiter holds for a policy, without waiting for
 // the next round.
-func RenewNow(l *Limiter, policy string) error { return l.policies[policy].leases.keeper.makeRound() }
+func RenewNow(l *Limiter, policy string) error { return CallsOf(l, policy).leases.keeper.makeRound() }
 
 // Waiting tells how many requests of this Limiter stand in line for a slot.
 func Waiting(l *Limiter, policy string) int {
-	line := &l.policies[policy].leases.line
+	line := CallsOf(l, policy).leases.line
 	line.mu.Lock()
 	defer line.mu.Unlock()
 	n := 0
@@ -18,7 +18,7 @@ func Waiting(l *Limiter, policy string) int {
 
 // Held tells how many reservations of this Limiter are held.
 func Held(l *Limiter, policy string) int {
-	keeper := &l.policies[policy].leases.keeper
+	keeper := &CallsOf(l, policy).leases.keeper
 	keeper.mu.Lock()
 	defer keeper.mu.Unlock()
 	return len(keeper.holds)

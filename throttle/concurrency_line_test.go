@@ -28,10 +28,10 @@ func TestWhatEndsHereCallsTheFirstInLine(t *testing.T) {
 			require.NoError(t, err)
 			running, err := limiter.Reserve(t.Context(), Request{Policy: "api", Attributes: map[string]string{"tenant": "a"}})
 			require.NoError(t, err)
-			leases := limiter.policies["api"].leases
-			first := leases.line.join(leases.key(running.claim, 0), 0)
-			second := leases.line.join(first.key, 0)
-			other := leases.line.join(first.key+"b", 0)
+			leases := CallsOf(limiter, "api").leases
+			first := leases.line.join(leases.key(running.claim, 0))
+			second := leases.line.join(first.key)
+			other := leases.line.join(first.key + "b")
 			require.NoError(t, end(running, t.Context()))
 			assert.Len(t, first.called, 1)
 			assert.Empty(t, second.called)
@@ -51,7 +51,7 @@ func TestLinePassesCallsOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var l line
-			first, second, third := l.join("k", 0), l.join("k", 0), l.join("k", 0)
+			first, second, third := l.join("k"), l.join("k"), l.join("k")
 			if test.called {
 				l.call("k")
 			}

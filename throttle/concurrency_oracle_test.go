@@ -212,7 +212,8 @@ func (d *slotsDuel) step() {
 		d.limit = randomSlots(d.random)
 		d.tell("change to %s, lease %s", d.limit.String(), d.limit.Lease)
 		d.oracle.change(d.now, d.limit)
-		d.remake()
+		require.NoError(d.t, d.limiter.Update(d.config()))
+		RunByClockKey(d.limiter, duelClock)
 	case n < 99:
 		d.freeze()
 	default:
@@ -246,7 +247,7 @@ func (d *slotsDuel) request(who string, cost, wait int64) Request {
 // reserve asks n times in one call.
 func (d *slotsDuel) reserve(n int) {
 	d.t.Helper()
-	calls := d.limiter.policies["duel"]
+	calls := CallsOf(d.limiter, "duel")
 	var passengers []*passenger
 	var grants []bool
 	var instants []int64
@@ -286,9 +287,7 @@ func (d *slotsDuel) pick() (int, *Reservation) {
 	if d.ended[n] {
 		return n, nil
 	}
-	r := d.granted[n]
-	r.limiter = d.limiter // its own may have older numbers
-	return n, r
+	return n, d.granted[n]
 }
 
 func (d *slotsDuel) end() {
@@ -382,8 +381,12 @@ func (d *slotsDuel) setClock() {
 
 // remake makes a Limiter for the numbers of now.
 func (d *slotsDuel) remake() {
-	limiter, err := New(d.client, &Config{Policies: []Policy{{Name: "duel", Limits: []Limit{d.limit}}}})
+	limiter, err := New(d.client, d.config())
 	require.NoError(d.t, err)
 	RunByClockKey(limiter, duelClock)
 	d.limiter = limiter
+}
+
+func (d *slotsDuel) config() *Config {
+	return &Config{Policies: []Policy{{Name: "duel", Limits: []Limit{d.limit}}}}
 }

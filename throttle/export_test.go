@@ -11,26 +11,29 @@ local function now_us() return tonumber(redis.call('GET', '` + key + `')) end
 local function int(n) return string.format('%d', n) end
 local function ttl_ms(us) return us > 0 and 10000000 or 0 end
 `
-	for _, calls := range l.policies {
+	for _, calls := range l.inForce.Load().policies {
 		calls.scripts = lua.WithClock(clock, calls.policy.script()...)
 		calls.oneCount = false // waiting for company takes time of another clock
 	}
 }
 
+// CallsOf returns what makes a Limiter's calls for one of its policies.
+func CallsOf(l *Limiter, policy string) *policyCalls { return l.inForce.Load().policies[policy] }
+
 // ScriptsOf returns the scripts of one of a Limiter's policies.
-func ScriptsOf(l *Limiter, policy string) lua.Scripts { return l.policies[policy].scripts }
+func ScriptsOf(l *Limiter, policy string) lua.Scripts { return CallsOf(l, policy).scripts }
 
 // ReserveTogether makes requests of one policy in one script call.
 func ReserveTogether(l *Limiter, requests ...Request) ([]*Reservation, error) {
 	passengers := make([]*passenger, len(requests))
 	for i, request := range requests {
-		claim, err := l.claim(request)
+		_, claim, err := l.claim(request)
 		if err != nil {
 			return nil, err
 		}
 		passengers[i] = newPassenger(claim, l)
 	}
-	l.policies[requests[0].Policy].reserveAll(passengers)
+	CallsOf(l, requests[0].Policy).reserveAll(passengers)
 	reservations := make([]*Reservation, len(requests))
 	for i, p := range passengers {
 		if p.err != nil {

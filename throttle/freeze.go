@@ -9,9 +9,9 @@ import (
 // Freeze closes a policy for d, for every process at once. It never shortens a
 // freeze in force; [Limiter.Unfreeze] ends it. Calls in flight are left alone.
 func (l *Limiter) Freeze(ctx context.Context, policy string, d time.Duration) error {
-	calls, ok := l.policies[policy]
-	if !ok {
-		return unknownPolicy(policy)
+	calls, err := l.calls(policy)
+	if err != nil {
+		return err
 	}
 	return calls.freeze(ctx, d)
 }
@@ -19,9 +19,9 @@ func (l *Limiter) Freeze(ctx context.Context, policy string, d time.Duration) er
 // Unfreeze opens a policy that is frozen, for every process at once. Its limits stay
 // in force.
 func (l *Limiter) Unfreeze(ctx context.Context, policy string) error {
-	calls, ok := l.policies[policy]
-	if !ok {
-		return unknownPolicy(policy)
+	calls, err := l.calls(policy)
+	if err != nil {
+		return err
 	}
 	calls.closures.open("")
 	return wrapCall("unfreeze", policy, l.redis.Del(ctx, calls.freezeKey).Err())
@@ -42,9 +42,9 @@ func (l *Limiter) UnfreezeKey(ctx context.Context, request Request, limit string
 }
 
 func (l *Limiter) closeKey(ctx context.Context, request Request, limit string, d time.Duration) error {
-	calls, ok := l.policies[request.Policy]
-	if !ok {
-		return unknownPolicy(request.Policy)
+	calls, err := l.calls(request.Policy)
+	if err != nil {
+		return err
 	}
 	if calls.about == nil {
 		return fmt.Errorf("throttle: single keys of policy %q can not be frozen: give it an upstream", request.Policy)

@@ -23,7 +23,7 @@ func (r *Reservation) Hold(ctx context.Context) {
 	}
 	hold := leases.newHold(r)
 	leases.keeper.add(hold)
-	hold.forget = context.AfterFunc(ctx, func() { leases.keeper.drop(hold) })
+	hold.forget = context.AfterFunc(ctx, func() { hold.keeper.drop(hold) })
 	r.hold = hold
 }
 
@@ -83,7 +83,7 @@ func (r *Reservation) endHold() {
 		return
 	}
 	hold.forget()
-	if round := r.limiter.policies[r.Policy].leases.keeper.drop(hold); round != nil {
+	if round := hold.keeper.drop(hold); round != nil {
 		<-round
 	}
 }
@@ -94,7 +94,7 @@ func (r *Reservation) leases() *leases {
 	if r.Outcome != Granted {
 		return nil
 	}
-	return r.limiter.policies[r.Policy].leases
+	return r.heir().leases
 }
 
 // leases makes the calls for the concurrency limits of one policy.
@@ -102,12 +102,12 @@ type leases struct {
 	calls  *policyCalls
 	limits []int // the concurrency limits, by their place in the policy
 	keeper keeper
-	line   line
+	line   *line // which those before and after an update share
 }
 
 // newLeases returns nil for a policy without a concurrency limit.
 func newLeases(calls *policyCalls) *leases {
-	l := &leases{calls: calls, limits: calls.policy.concurrency()}
+	l := &leases{calls: calls, limits: calls.policy.concurrency(), line: new(line)}
 	if len(l.limits) == 0 {
 		return nil
 	}
@@ -144,7 +144,8 @@ func (l *leases) key(c *claim, i int) string {
 // newHold returns what it takes to renew r's leases.
 func (l *leases) newHold(r *Reservation) *hold {
 	h := &hold{
-		args: []any{keyName(r.claim.request.TaskID)},
+		keeper: &l.keeper,
+		args:   []any{keyName(r.claim.request.TaskID)},
 		// The slot, and with it the lease, began no earlier than this.
 		renewed: r.sent.Add(r.RetryAfter()),
 		lost:    make(chan struct{}),

@@ -16,8 +16,9 @@ const (
 
 // hold is the leases of one running task.
 type hold struct {
-	keys []string // of its state in each concurrency limit
-	args []any    // what renew is told of it
+	keeper *keeper
+	keys   []string // of its state in each concurrency limit
+	args   []any    // what renew is told of it
 
 	lost   chan struct{} // closed when a lease is lost
 	forget func() bool   // ends the watch over the caller's context

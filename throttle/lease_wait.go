@@ -28,18 +28,18 @@ const (
 // processes there is no order: one that always has tasks waiting mostly keeps the
 // slots it has.
 func (r *Reservation) AwaitSlot(ctx context.Context) error {
-	leases := r.limiter.policies[r.Policy].leases
 	deadline := r.received.Add(r.claim.request.MaxWait)
 	var place *place
-	defer func() { place.leave(leases.hasRoom(r, place)) }()
+	defer func() { place.leave(r.calls.leases.hasRoom(r, place)) }()
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+		leases := r.calls.leases // an update may bring others
 		limit, lacking := leases.lacking(r, time.Until(deadline))
 		if !lacking {
 			return nil
 		}
 		if key := leases.key(r.claim, limit); place == nil || place.key != key {
 			place.leave(false)
-			place = leases.line.join(key, limit)
+			place = leases.line.join(key)
 		}
 		asks, err := place.wait(ctx, deadline, pause)
 		if !asks {
@@ -74,7 +74,12 @@ func (l *leases) lacking(r *Reservation, left time.Duration) (limit int, lacking
 
 // hasRoom reports whether r was granted and left room for the next in line.
 func (l *leases) hasRoom(r *Reservation, p *place) bool {
-	return p != nil && r.Outcome == Granted && r.Limits[p.limit].Remaining > 0
+	if l == nil || p == nil || r.Outcome != Granted {
+		return false
+	}
+	return slices.ContainsFunc(l.limits, func(i int) bool {
+		return l.key(r.claim, i) == p.key && r.Limits[i].Remaining > 0
+	})
 }
 
 // line is where this process's tasks wait for slots, in a row for each key.
@@ -87,13 +92,12 @@ type line struct {
 type place struct {
 	line   *line
 	key    string
-	limit  int           // whose key it is, by its place in the policy
 	first  chan struct{} // closed when nobody is before it
 	called chan struct{} // has something when there may be a slot
 }
 
-func (l *line) join(key string, limit int) *place {
-	p := &place{line: l, key: key, limit: limit, first: make(chan struct{}), called: make(chan struct{}, 1)}
+func (l *line) join(key string) *place {
+	p := &place{line: l, key: key, first: make(chan struct{}), called: make(chan struct{}, 1)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.places == nil {

@@ -3,6 +3,8 @@ package throttle
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,11 +16,11 @@ const callTimeout = 5 * time.Second
 
 // Limiter decides on requests by the limits of a Config. It is safe for
 // concurrent use; all Limiters with equal policies on one Redis share their
-// counts.
+// counts. [Limiter.Update] gives it another Config while it is in use.
 type Limiter struct {
 	redis    redis.UniversalClient
-	config   *Config
-	policies map[string]*policyCalls
+	updating sync.Mutex // held while the generation is replaced
+	inForce  atomic.Pointer[generation]
 }
 
 // New returns a Limiter for the policies of config, which must be valid and is
@@ -27,16 +29,13 @@ func New(client redis.UniversalClient, config *Config) (*Limiter, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	l := &Limiter{redis: client, config: config, policies: map[string]*policyCalls{}}
-	for i := range config.Policies {
-		policy := &config.Policies[i]
-		l.policies[policy.Name] = newPolicyCalls(client, policy.complete())
-	}
+	l := &Limiter{redis: client}
+	l.inForce.Store(newGeneration(client, config, nil))
 	return l, nil
 }
 
-// Config returns the Config the Limiter was made with.
-func (l *Limiter) Config() *Config { return l.config }
+// Config returns the Config that is in force.
+func (l *Limiter) Config() *Config { return l.inForce.Load().config }
 
 // Redis returns the client that the Limiter was made with.
 func (l *Limiter) Redis() redis.UniversalClient { return l.redis }
@@ -52,39 +51,53 @@ func (l *Limiter) Redis() redis.UniversalClient { return l.redis }
 // A request with an Attempt can be made again, whatever became of the first: see
 // [Request].
 func (l *Limiter) Reserve(ctx context.Context, request Request) (*Reservation, error) {
-	claim, err := l.claim(request)
+	return l.reserve(ctx, request, 0)
+}
+
+// reserve asks for a task that stands in line as if it had come at the instant since,
+// in microseconds; zero for now.
+func (l *Limiter) reserve(ctx context.Context, request Request, since int64) (*Reservation, error) {
+	calls, claim, err := l.claim(request)
 	if err != nil {
 		return nil, err
 	}
 	if decision, impossible := claim.impossible(); impossible {
-		return &Reservation{Decision: decision, limiter: l, claim: claim}, nil
+		return &Reservation{Decision: decision, limiter: l, calls: calls, claim: claim}, nil
 	}
-	return l.policies[request.Policy].reserve(ctx, l, claim)
+	claim.since = since
+	return calls.reserve(ctx, l, claim)
 }
 
 // Peek tells what Reserve would answer the same request without a MaxWait, and
 // changes nothing. Its errors are Reserve's.
 func (l *Limiter) Peek(ctx context.Context, request Request) (Decision, error) {
-	claim, err := l.claim(request)
+	calls, claim, err := l.claim(request)
 	if err != nil {
 		return Decision{}, err
 	}
 	if decision, impossible := claim.impossible(); impossible {
 		return decision, nil
 	}
-	return l.policies[request.Policy].peek(ctx, claim)
+	return calls.peek(ctx, claim)
 }
 
-func (l *Limiter) claim(request Request) (*claim, error) {
-	calls, ok := l.policies[request.Policy]
-	if !ok {
-		return nil, unknownPolicy(request.Policy)
+// claim makes a request concrete, with what makes the calls for it.
+func (l *Limiter) claim(request Request) (*policyCalls, *claim, error) {
+	calls, err := l.calls(request.Policy)
+	if err != nil {
+		return nil, nil, err
 	}
-	return newClaim(calls.policy, request)
+	claim, err := newClaim(calls.policy, request)
+	return calls, claim, err
 }
 
-func unknownPolicy(name string) error {
-	return fmt.Errorf("throttle: %w %q", ErrUnknownPolicy, name)
+// calls returns what makes the calls for a policy; the error wraps ErrUnknownPolicy.
+func (l *Limiter) calls(policy string) (*policyCalls, error) {
+	calls, ok := l.inForce.Load().policies[policy]
+	if !ok {
+		return nil, fmt.Errorf("throttle: %w %q", ErrUnknownPolicy, policy)
+	}
+	return calls, nil
 }
 
 // wrapCall says which call for which policy failed.

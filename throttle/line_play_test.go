@@ -66,10 +66,23 @@ func newPlay(t *testing.T, server *throttletest.Server, policy throttle.Policy) 
 func (p *play) config(policy throttle.Policy) {
 	p.t.Helper()
 	policy.Name = "api"
-	limiter, err := throttle.New(p.client, &throttle.Config{Policies: []throttle.Policy{policy}})
+	config := &throttle.Config{Policies: []throttle.Policy{policy}}
+	var err error
+	if p.limiter == nil {
+		p.limiter, err = throttle.New(p.client, config)
+	} else {
+		err = p.limiter.Update(config)
+	}
 	require.NoError(p.t, err)
-	throttle.RunByClockKey(limiter, playClock)
-	p.limiter = limiter
+	throttle.RunByClockKey(p.limiter, playClock)
+}
+
+// update does what a dispatcher does when others are in force.
+func (p *play) update(policy throttle.Policy) {
+	p.t.Helper()
+	p.config(policy)
+	require.NoError(p.t, p.limiter.Review(p.t.Context(), "api"))
+	p.wake()
 }
 
 // at sets the clock.

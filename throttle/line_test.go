@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -203,8 +204,8 @@ func TestLineHeedsNewNumbers(t *testing.T) {
 		rate := func(n int64) throttle.Policy { return inLanes(bucket("rate", n, time.Second, 1)) }
 		p := newPlay(t, server, rate(10))
 		p.enqueue(tasks{}, "a", 300)
-		p.after(2*time.Second, func() { p.config(rate(200)) })
-		p.after(3*time.Second, func() { p.config(rate(10)) })
+		p.after(2*time.Second, func() { p.update(rate(200)) })
+		p.after(3*time.Second, func() { p.update(rate(10)) })
 		p.run(forever)
 		during := func(from, to time.Duration) (n int) {
 			for _, s := range p.starts {
@@ -218,6 +219,33 @@ func TestLineHeedsNewNumbers(t *testing.T) {
 		assert.Greater(t, during(2*time.Second, 3*time.Second), 80, "within a second")
 		assert.InDelta(t, 40, during(3500*time.Millisecond, 7500*time.Millisecond), 4)
 		assert.IsIncreasing(t, p.order("a"), "nobody lost their place")
+	})
+}
+
+// Law 9 for tasks that a limit of their own holds back for an hour: they are looked at
+// anew, all of them, in their order.
+func TestLineLooksAgainAtThoseHeldBack(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		each := func(n int64, period time.Duration) throttle.Policy {
+			limit := bucket("each", n, period, 1)
+			limit.Per = "lane"
+			return inLanes(limit)
+		}
+		p := newPlay(t, server, each(1, time.Hour))
+		all := tasks{}
+		const lanes = 100
+		for i := range lanes {
+			p.enqueue(all, fmt.Sprintf("%03d", i), 4)
+		}
+		p.after(2*time.Second, func() { p.update(each(20, time.Second)) })
+		p.run(5 * time.Second)
+		assert.Len(t, p.starts, 4*lanes)
+		for i := range lanes {
+			lane := fmt.Sprintf("%03d", i)
+			assert.IsIncreasing(t, p.order(lane))
+			assert.Less(t, p.done(lane), 3*time.Second+500*time.Millisecond, lane)
+		}
 	})
 }
 

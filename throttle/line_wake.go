@@ -51,9 +51,9 @@ const (
 // get a slot within about w.Near. It takes nothing from any limit: a woken task asks
 // like any other. It is meant to be called by one dispatcher in each process.
 func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, error) {
-	calls, ok := l.policies[policy]
-	if !ok {
-		return Call{}, unknownPolicy(policy)
+	calls, err := l.calls(policy)
+	if err != nil {
+		return Call{}, err
 	}
 	args := slices.Clone(calls.line.head)
 	for i := range calls.policy.Limits {
@@ -67,6 +67,22 @@ func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, erro
 	}
 	call, err := readCall(reply)
 	return call, wrapCall("wake", policy, err)
+}
+
+// Review has all tasks of a policy's waiting line looked at anew that were found to be
+// held back by a limit of their own: those numbers may not be in force any more. It is
+// meant to be called by dispatchers after an Update.
+func (l *Limiter) Review(ctx context.Context, policy string) error {
+	calls, err := l.calls(policy)
+	if err != nil {
+		return err
+	}
+	for {
+		more, err := calls.scripts.Review.Run(ctx, l.redis, []string{lineKey(policy)}).Bool()
+		if err != nil || !more {
+			return wrapCall("review", policy, err)
+		}
+	}
 }
 
 // readCall reads a reply of now_us, leads, next_us and members.
@@ -150,20 +166,27 @@ type Listener struct {
 	Task func(taskID string)
 }
 
-// Signals tells a listener what it hears, until ctx ends.
+// Signals tells a listener what it hears, until ctx ends. After an Update it hears of all
+// policies, too.
 func (l *Limiter) Signals(ctx context.Context, listener Listener) {
-	channels := make([]string, 0, 2*len(l.policies))
-	policies := make(map[string]string, len(l.policies))
-	for name := range l.policies {
-		signal := lineKey(name) + "/signal"
-		policies[signal] = name
-		channels = append(channels, signal, lineKey(name)+"/call")
-	}
+	updated := l.Updated()
+	channels, policies := l.inForce.Load().channels()
 	subscription := l.redis.Subscribe(ctx, channels...)
 	defer subscription.Close()
 	messages := subscription.ChannelWithSubscriptions()
 	for {
 		select {
+		case <-updated:
+			updated = l.Updated()
+			before := channels
+			channels, policies = l.inForce.Load().channels()
+			// Redis answers for channels that were subscribed to before as for others. If
+			// it can not be asked, they are subscribed to with the next connection.
+			_ = subscription.Subscribe(ctx, channels...)
+			gone := slices.DeleteFunc(before, func(channel string) bool { return slices.Contains(channels, channel) })
+			if len(gone) > 0 {
+				_ = subscription.Unsubscribe(ctx, gone...)
+			}
 		case message, open := <-messages:
 			if !open {
 				return
@@ -184,6 +207,18 @@ func (l *Limiter) Signals(ctx context.Context, listener Listener) {
 			return
 		}
 	}
+}
+
+// channels are those that are listened to, and which policies those are about that are
+// about a policy.
+func (g *generation) channels() (channels []string, policies map[string]string) {
+	policies = make(map[string]string, len(g.policies))
+	for name := range g.policies {
+		signal := lineKey(name) + "/signal"
+		policies[signal] = name
+		channels = append(channels, signal, lineKey(name)+"/call")
+	}
+	return channels, policies
 }
 
 // CallTask tells every process that a task's turn has come which waits for it there.

@@ -29,11 +29,10 @@ const urgentLead = 24 * time.Hour
 // not in line. The request names it as the one did that joined: by policy, TaskID and
 // Attributes. It changes nothing. Its errors are Reserve's.
 func (l *Limiter) Where(ctx context.Context, request Request) (*Standing, error) {
-	claim, err := l.claim(request)
+	calls, claim, err := l.claim(request)
 	if err != nil {
 		return nil, err
 	}
-	calls := l.policies[request.Policy]
 	now, err := l.Peek(ctx, request)
 	if err != nil {
 		return nil, err

@@ -184,7 +184,6 @@ func (d *duel) cancel() {
 	d.tell("cancel %d, of slot %d", n, d.granted[n].At.UnixMicro()-duelEpoch)
 	d.oracle.cancel(d.now, n)
 	r := d.granted[n]
-	r.limiter = d.limiter // its own may have older numbers
 	require.NoError(d.t, r.Cancel(d.t.Context()))
 }
 
@@ -194,7 +193,6 @@ func (d *duel) adjust() {
 		return
 	}
 	r := d.granted[n]
-	r.limiter = d.limiter
 	actual := d.random.Int64N(2 * d.limit.Capacity())
 	more := actual - r.claim.costs[0]
 	d.tell("adjust %d by %d", n, more)
@@ -222,7 +220,8 @@ func (d *duel) change(to Limit) {
 	d.tell("change to %s", to.String())
 	d.limit = to
 	d.oracle.change(d.now, to)
-	d.remake()
+	require.NoError(d.t, d.limiter.Update(d.config()))
+	RunByClockKey(d.limiter, duelClock)
 }
 
 func (d *duel) compareStatus() {
@@ -253,9 +252,13 @@ func (d *duel) setClock() {
 
 // remake makes a Limiter for the numbers of now.
 func (d *duel) remake() {
-	d.limit.Name, d.limit.Cost = "limit", "cost"
-	limiter, err := New(d.client, &Config{Policies: []Policy{{Name: "duel", Limits: []Limit{d.limit}}}})
+	limiter, err := New(d.client, d.config())
 	require.NoError(d.t, err)
 	RunByClockKey(limiter, duelClock)
 	d.limiter = limiter
+}
+
+func (d *duel) config() *Config {
+	d.limit.Name, d.limit.Cost = "limit", "cost"
+	return &Config{Policies: []Policy{{Name: "duel", Limits: []Limit{d.limit}}}}
 }

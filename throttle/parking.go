@@ -56,14 +56,13 @@ func (l *Limiter) Join(ctx context.Context, request Request) (Decision, error) {
 // park asks for a place by one of the flights.
 func (l *Limiter) park(ctx context.Context, request Request, operation string, by func(*parking) *flight) (Decision, error) {
 	request.Park, request.MaxDefer, request.Attempt = true, 0, ""
-	claim, err := l.claim(request)
+	calls, claim, err := l.claim(request)
 	if err != nil {
 		return Decision{}, err
 	}
 	if decision, impossible := claim.impossible(); impossible {
 		return decision, nil
 	}
-	calls := l.policies[request.Policy]
 	r, err := by(&calls.parking).carry(ctx, newPassenger(claim, l))
 	if err != nil {
 		return Decision{}, wrapCall(operation, request.Policy, err)

@@ -34,9 +34,9 @@ type Start struct {
 // It changes nothing. The error is an [*AttributeError] when that attribute is
 // missing, wraps [ErrUnknownPolicy] or [ErrNoLog], or says why Redis could not tell.
 func (l *Limiter) Recent(ctx context.Context, request Request, limit string, most int) ([]Start, error) {
-	calls, ok := l.policies[request.Policy]
-	if !ok {
-		return nil, unknownPolicy(request.Policy)
+	calls, err := l.calls(request.Policy)
+	if err != nil {
+		return nil, err
 	}
 	log, err := calls.policy.log(limit)
 	if err != nil {

@@ -65,7 +65,7 @@ func (r *Reservation) Reconcile(ctx context.Context, o Observation) (Heard, erro
 		return Heard{}, errors.New("throttle: reconcile needs a granted reservation")
 	}
 	r.mu.Lock()
-	claim, receipts := r.claim, r.receipts
+	calls, claim, receipts := r.heir(), r.claim, r.receipts
 	flies := !r.settled && !r.cancelled
 	r.settled = true
 	r.mu.Unlock()
@@ -74,7 +74,7 @@ func (r *Reservation) Reconcile(ctx context.Context, o Observation) (Heard, erro
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	return r.limiter.policies[r.Policy].reconcile(ctx, claim, receipts, r.At, o)
+	return calls.reconcile(ctx, claim, receipts, r.At, o)
 }
 
 // Settle ends the flight of a call that nothing is known of, except that it was made:
@@ -82,7 +82,7 @@ func (r *Reservation) Reconcile(ctx context.Context, o Observation) (Heard, erro
 // reconciled, cancelled or not granted, nor in a policy without an [Upstream].
 func (r *Reservation) Settle(ctx context.Context) error {
 	r.mu.Lock()
-	done := r.settled || r.cancelled || r.Outcome != Granted || r.limiter.policies[r.Policy].about == nil
+	done := r.settled || r.cancelled || r.Outcome != Granted || r.heir().about == nil
 	r.mu.Unlock()
 	if done {
 		return nil
@@ -94,11 +94,11 @@ func (r *Reservation) Settle(ctx context.Context) error {
 // Reconcile does what [Reservation.Reconcile] does for a call that no reservation was
 // made for: another program's, or one to ask the upstream how its quota stands.
 func (l *Limiter) Reconcile(ctx context.Context, request Request, o Observation) (Heard, error) {
-	claim, err := l.claim(request)
+	calls, claim, err := l.claim(request)
 	if err != nil {
 		return Heard{}, err
 	}
-	return l.policies[request.Policy].reconcile(ctx, claim, nil, time.Time{}, o)
+	return calls.reconcile(ctx, claim, nil, time.Time{}, o)
 }
 
 // aboutUpstream returns the places in the policy of the limits that keep what the

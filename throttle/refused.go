@@ -13,9 +13,9 @@ const refusedMemory = 24 * time.Hour
 // often it did, in all attempts and processes. A task is forgotten a day after its
 // last refusal.
 func (l *Limiter) CountRefusal(ctx context.Context, policy, taskID string) (int64, error) {
-	calls, ok := l.policies[policy]
-	if !ok {
-		return 0, unknownPolicy(policy)
+	calls, err := l.calls(policy)
+	if err != nil {
+		return 0, err
 	}
 	key := keyPrefix(policy) + "/refused:" + keyName(taskID)
 	times, err := calls.scripts.Refused.Run(ctx, l.redis, []string{key}, refusedMemory.Microseconds()).Int64()

@@ -31,6 +31,7 @@ type Reservation struct {
 	Decision
 
 	limiter *Limiter
+	calls   *policyCalls // that decided
 	claim   *claim
 
 	// The local instants between which Redis decided: they alone tie a local
@@ -39,6 +40,9 @@ type Reservation struct {
 	useBy          time.Time // by Redis's clock, when a window ends; zero for none
 	paced          bool      // a limit counts over every interval, not by window
 	receipts       []int64
+	// place is where the task stood in line, or when it came if it did not stand there,
+	// in microseconds.
+	place int64
 
 	mu        sync.Mutex
 	cancelled bool
@@ -51,13 +55,15 @@ type Reservation struct {
 // Wait sleeps until the slot of a granted reservation and returns nil when the
 // task is to start now. When it wakes too late for the slot (a stalled process,
 // a window that ended), or into what this process heard was closed meanwhile, it
-// gives the slot back and reserves another within the request's MaxWait.
+// gives the slot back and reserves another within the request's MaxWait. It does so,
+// too, as soon as [Limiter.Update] brings other limits; a task with Park that has to
+// wait for longer then has its old place in line.
 //
 // Of a reservation that was not granted it returns at once an
 // [*ThrottledError], an [*OverloadError] or a [*NeverError]. When ctx ends first it cancels the
 // reservation and returns ctx's error.
 func (r *Reservation) Wait(ctx context.Context) error {
-	for late := 0; ; late++ {
+	for late := 0; ; {
 		switch r.Outcome {
 		case Never:
 			return r.claim.never
@@ -68,16 +74,22 @@ func (r *Reservation) Wait(ctx context.Context) error {
 			return r.Throttled()
 		case Granted:
 		}
-		if err := r.sleep(ctx); err != nil {
+		updated, err := r.sleep(ctx)
+		if err != nil {
 			_ = r.Cancel(ctx) // best effort: unused tokens come back by themselves in time
 			return err
 		}
-		if now := time.Now(); !r.isLate(now) && !r.isOvertaken(now) {
+		switch now := time.Now(); {
+		case updated:
+			_ = r.exchange(ctx)
+		case !r.isLate(now) && !r.isOvertaken(now):
 			return nil
-		}
-		_ = r.Cancel(ctx)
-		if late == mostLate {
-			return &ThrottledError{Policy: r.Policy, HeldBy: HeldByLateness, Until: r.At}
+		default:
+			_ = r.Cancel(ctx)
+			if late == mostLate {
+				return &ThrottledError{Policy: r.Policy, HeldBy: HeldByLateness, Until: r.At}
+			}
+			late++
 		}
 		next, err := r.again(ctx)
 		if err != nil {
@@ -89,6 +101,19 @@ func (r *Reservation) Wait(ctx context.Context) error {
 
 // Limiter returns the Limiter that made the reservation.
 func (r *Reservation) Limiter() *Limiter { return r.limiter }
+
+// Terms returns the policy that is in force under its name now; or, if it was removed
+// since, the one that r was made by.
+func (r *Reservation) Terms() *Policy {
+	if policy := r.limiter.Config().Policy(r.Policy); policy != nil {
+		return policy
+	}
+	r.mu.Lock()
+	policy := *r.calls.policy
+	r.mu.Unlock()
+	policy.Limits = slices.DeleteFunc(slices.Clone(policy.Limits), func(l Limit) bool { return l.isAboutUpstream() })
+	return &policy
+}
 
 // Request returns what was asked for.
 func (r *Reservation) Request() Request {
@@ -105,7 +130,7 @@ func (r *Reservation) Use(request Request) bool {
 	if r.used || r.settled || r.cancelled || r.Outcome != Granted || request.Policy != r.Policy {
 		return false
 	}
-	same, err := newClaim(r.limiter.policies[r.Policy].policy, request)
+	same, err := newClaim(r.calls.policy, request)
 	if err != nil || !slices.Equal(same.keys, r.claim.keys) || !slices.Equal(same.costs, r.claim.costs) {
 		return false
 	}
@@ -114,17 +139,9 @@ func (r *Reservation) Use(request Request) bool {
 }
 
 // again asks for another slot in place of one that was missed. Whose turn it was, has
-// it still; only if no slot is near does the task go back into line.
+// it still; only if no slot is near does the task go back to its place in line.
 func (r *Reservation) again(ctx context.Context) (*Reservation, error) {
-	request := r.claim.request
-	if request.Park {
-		request.Park = false
-		request.MaxWait = max(request.MaxWait, wokenWait)
-		if next, err := r.limiter.Reserve(ctx, request); err != nil || next.Outcome != Denied {
-			return next, err
-		}
-	}
-	return r.limiter.Reserve(ctx, r.claim.request)
+	return r.limiter.reserve(ctx, r.claim.request, r.place)
 }
 
 // Throttled returns the error that defers a task for as long as the decision
@@ -138,12 +155,23 @@ func (r *Reservation) Throttled() *ThrottledError {
 // goes to the next request that can take it as it stands, and nobody else's moves.
 // It goes on when ctx ends, for a few seconds at most.
 func (r *Reservation) Cancel(ctx context.Context) error {
+	return r.giveBack(ctx, func(*policyCalls) *claim { return r.claim })
+}
+
+// exchange gives back what r took for another reservation under other numbers. Where a
+// change of numbers has made a share of what was taken, that can not come back.
+func (r *Reservation) exchange(ctx context.Context) error {
+	return r.giveBack(ctx, func(now *policyCalls) *claim { return now.unchanged(r.calls, r.claim) })
+}
+
+// giveBack gives back what a part of r's claim says, once.
+func (r *Reservation) giveBack(ctx context.Context, part func(*policyCalls) *claim) error {
 	r.endHold()
 	r.mu.Lock()
 	done := r.cancelled || r.Outcome != Granted
 	r.cancelled = true
 	if !done && r.settled {
-		r.claim = r.claim.landed(r.limiter.policies[r.Policy].policy)
+		r.claim = r.claim.landed(r.calls.policy)
 	}
 	r.mu.Unlock()
 	if done {
@@ -151,9 +179,9 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	calls := r.limiter.policies[r.Policy]
+	calls := r.heir()
 	defer calls.leases.freed(r.claim)
-	return calls.cancel(ctx, r)
+	return calls.cancel(ctx, r, part(calls))
 }
 
 // Adjust corrects what the reservation took to what its task really cost, once
@@ -172,8 +200,8 @@ func (r *Reservation) Adjust(ctx context.Context, attributes map[string]string) 
 	if r.cancelled || r.Outcome != Granted {
 		return nil
 	}
-	calls := r.limiter.policies[r.Policy]
-	costs, err := r.claim.adjusted(calls.policy, attributes)
+	calls := r.heir()
+	costs, err := r.claim.adjusted(r.calls.policy, attributes)
 	if err != nil {
 		return err
 	}
@@ -195,25 +223,42 @@ func (r *Reservation) Adjust(ctx context.Context, attributes map[string]string) 
 	return nil
 }
 
-func (r *Reservation) sleep(ctx context.Context) error {
+// sleep sleeps until the slot, or until other limits are in force.
+func (r *Reservation) sleep(ctx context.Context) (updated bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return false, err
 	}
 	// Redis decided before the answer was received: counting from there, a start
 	// is never early.
 	delay := r.RetryAfter() - time.Since(r.received)
 	if delay <= 0 {
-		return nil
+		return false, nil
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+		return false, nil
+	case <-r.calls.outdated:
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
+	}
+	// Those that wait here ask again in the order of their slots.
+	timer.Reset(min(delay/turnPart, longestTurn))
+	select {
+	case <-timer.C:
+		return true, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
 	}
 }
+
+// How long those that wait for slots let pass before they ask again under other
+// limits: a part of the time that was left for each.
+const (
+	turnPart    = 16
+	longestTurn = 250 * time.Millisecond
+)
 
 // isLate reports whether a start at the local instant x would be too late.
 func (r *Reservation) isLate(x time.Time) bool {
@@ -227,7 +272,7 @@ func (r *Reservation) isLate(x time.Time) bool {
 
 // isOvertaken reports whether something was closed while r waited for its slot.
 func (r *Reservation) isOvertaken(x time.Time) bool {
-	calls := r.limiter.policies[r.Policy]
+	calls := r.calls
 	return calls.closures.overtook(r.received, x, func() []string { return calls.keys(r.claim)[1:] })
 }
 
@@ -238,4 +283,10 @@ func (r *Reservation) replace(next *Reservation) {
 	r.Decision, r.cancelled, r.settled, r.used = next.Decision, false, false, false
 	r.sent, r.received = next.sent, next.received
 	r.useBy, r.receipts = next.useBy, next.receipts
+	r.calls, r.paced = next.calls, next.paced
+	next.claim.request = r.claim.request
+	r.claim = next.claim
+	if next.Outcome == Granted && next.place < r.place {
+		r.place = next.place
+	}
 }

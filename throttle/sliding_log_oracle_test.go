@@ -245,11 +245,11 @@ func (d *duel) reserveTogether(n int, periods int64) {
 		if d.random.IntN(4) > 0 {
 			wait = periods * d.limit.Rate.Period.Microseconds()
 		}
-		claim, err := d.limiter.claim(d.request(cost, wait))
+		_, claim, err := d.limiter.claim(d.request(cost, wait))
 		require.NoError(d.t, err)
 		passengers[i] = newPassenger(claim, d.limiter)
 	}
-	d.limiter.policies["duel"].reserveAll(passengers)
+	CallsOf(d.limiter, "duel").reserveAll(passengers)
 	for _, p := range passengers {
 		require.NoError(d.t, p.err)
 		r, cost, wait := p.reservation, p.claim.costs[0], p.claim.request.MaxWait.Microseconds()

@@ -62,11 +62,11 @@ func (b *slidingBench) reserveTogether(n int, wait time.Duration) {
 	b.t.Helper()
 	passengers := make([]*passenger, n)
 	for i := range passengers {
-		claim, err := b.limiter.claim(Request{Policy: "api", MaxWait: wait})
+		_, claim, err := b.limiter.claim(Request{Policy: "api", MaxWait: wait})
 		require.NoError(b.t, err)
 		passengers[i] = newPassenger(claim, b.limiter)
 	}
-	b.limiter.policies["api"].reserveAll(passengers)
+	CallsOf(b.limiter, "api").reserveAll(passengers)
 	for _, p := range passengers {
 		require.NoError(b.t, p.err)
 		require.Equal(b.t, Granted, p.reservation.Outcome)

@@ -29,8 +29,9 @@ type dispatcher struct {
 	as        string
 	near      *atomic.Int64 // nanoseconds; see throttle.Waking
 
-	stop  context.CancelFunc
-	ended sync.WaitGroup
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+	served services
 }
 
 // A call that failed is made again after a time between these; where nobody is in
@@ -51,23 +52,12 @@ func newDispatcher(m *Middleware, inspector *asynq.Inspector) *dispatcher {
 func (d *dispatcher) start() {
 	ctx, stop := context.WithCancel(context.Background())
 	d.stop = stop
-	nudges := map[string]chan struct{}{}
-	policies := d.limiter.Config().Policies
-	for i := range policies {
-		name := policies[i].Name
-		nudges[name] = make(chan struct{}, 1)
-		d.ended.Go(func() { d.serve(ctx, name, nudges[name]) })
-	}
+	d.ended.Go(func() { d.follow(ctx) })
 	d.ended.Go(func() { d.spares.watch(ctx) })
 	d.ended.Go(func() {
 		d.limiter.Signals(ctx, throttle.Listener{
-			Policy: func(policy string) {
-				select {
-				case nudges[policy] <- struct{}{}:
-				default: // it knows
-				}
-			},
-			Task: func(task string) { d.rooms.call(task) },
+			Policy: d.served.nudge,
+			Task:   func(task string) { d.rooms.call(task) },
 		})
 	})
 }
@@ -80,13 +70,13 @@ func (d *dispatcher) close() {
 }
 
 // serve wakes the tasks of one policy.
-func (d *dispatcher) serve(ctx context.Context, policy string, nudged <-chan struct{}) {
+func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
 	s := &shift{dispatcher: d, policy: policy}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	follows := false
 	for {
-		heard := nudged
+		heard := on.nudged
 		if follows {
 			heard = nil // the one who leads has heard it too
 		}
@@ -95,6 +85,8 @@ func (d *dispatcher) serve(ctx context.Context, policy string, nudged <-chan str
 			s.end(context.WithoutCancel(ctx))
 			return
 		case <-heard:
+		case <-on.updated:
+			s.review(ctx)
 		case <-timer.C:
 		}
 		call, err := d.limiter.Wake(ctx, policy, throttle.Waking{As: d.as, Near: time.Duration(d.near.Load())})
@@ -122,6 +114,15 @@ type shift struct {
 	policy string
 	leads  bool
 	busy   []busyTask
+}
+
+// review has the tasks looked at anew that were found to be held back by numbers that are
+// no longer in force.
+func (s *shift) review(ctx context.Context) {
+	if err := s.limiter.Review(ctx, s.policy); err != nil && ctx.Err() == nil {
+		s.log.Warn("could not look at the tasks in line anew, they wait for as long as they would have before the update",
+			zap.String("policy", s.policy), zap.Error(err))
+	}
 }
 
 // busyTask is a woken task that asynq says is running. Mostly it is on its way back

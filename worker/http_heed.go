@@ -13,7 +13,7 @@ import (
 // has an upstream, and returns the error of a call that was refused, or nil.
 func (h *httpHandler) heed(ctx context.Context, resp *http.Response, sent time.Time) error {
 	reservation, ok := throttle.FromContext(ctx)
-	if !ok || reservation.Limiter().Config().Policy(reservation.Policy).Upstream == nil {
+	if !ok || reservation.Terms().Upstream == nil {
 		status := resp.StatusCode
 		if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "" {
 			return &throttle.RateLimitedError{Status: resp.Status, RetryAfter: h.retryAfter(resp.Header, time.Now())}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,9 @@ type metrics struct {
 	upstream   *prometheus.CounterVec
 	allowed    *prometheus.GaugeVec
 	cuts       *prometheus.CounterVec
+	reload     prometheus.Gauge // 1 if the last one succeeded
+	reloadedAt prometheus.Gauge // the last one that did
+	broken     atomic.Bool      // what reload tells, for us
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -57,17 +61,43 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "rampmeter_upstream_slowdowns_total",
 			Help: "How often refusals that do not say until when cut the rate.",
 		}, []string{"policy"}),
+		// Named and valued as Prometheus's own are.
+		reload: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "rampmeter_policies_last_reload_successful",
+			Help: "Whether the policies that were last read, or set by the program, are in force: 1 or 0.",
+		}),
+		reloadedAt: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "rampmeter_policies_last_reload_success_timestamp_seconds",
+			Help: "When the policies that are in force were read, or set by the program, in Unix time.",
+		}),
 	}
+	m.reloaded(nil)
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.wait, m.deferrals, m.refusals, m.overloads, m.rateLimits, m.upstream, m.allowed, m.cuts} {
+	for _, c := range []prometheus.Collector{
+		m.wait, m.deferrals, m.refusals, m.overloads, m.rateLimits, m.upstream, m.allowed, m.cuts, m.reload, m.reloadedAt,
+	} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
 }
+
+// reloaded tells whether other policies are in force, or why not.
+func (m *metrics) reloaded(err error) {
+	m.broken.Store(err != nil)
+	if err != nil {
+		m.reload.Set(0)
+		return
+	}
+	m.reload.Set(1)
+	m.reloadedAt.SetToCurrentTime()
+}
+
+// isBroken reports whether the last reload has failed.
+func (m *metrics) isBroken() bool { return m.broken.Load() }
 
 func (m *metrics) started(policy string, waited time.Duration) {
 	m.wait.WithLabelValues(policy).Observe(waited.Seconds())

@@ -20,10 +20,15 @@ import (
 type MiddlewareConfig struct {
 	// Limiter decides. Required.
 	Limiter *throttle.Limiter
+	// PoliciesFile is the file that the Limiter's policies are from. It is looked at
+	// several times a second, and when its content has changed the policies are put in
+	// force as by [Middleware.Update]. A file that can not be used, or is gone, changes
+	// nothing and is logged. Empty means that there is none.
+	PoliciesFile string
 	// Attributes tells a task's attributes. Nil means its headers.
 	Attributes func(*asynq.Task) map[string]string
-	// Logger hears of tasks that were deferred because Redis could not be asked,
-	// and of freezes. Nil means silence.
+	// Logger hears of tasks that were deferred because Redis could not be asked, of
+	// freezes, and of policies that have changed. Nil means silence.
 	Logger *zap.Logger
 	// Registerer takes the metrics. Nil means none.
 	Registerer prometheus.Registerer
@@ -54,13 +59,15 @@ type Middleware struct {
 	attributes func(*asynq.Task) map[string]string
 	log        *zap.Logger
 	metrics    *metrics
-	told       sync.Map // what the upstream was last logged to allow, by policy/limit
+	file       *policiesFile // nil if there is none
+	told       sync.Map      // what the upstream was last logged to allow, by policy/limit
 
 	maxRefusals int64
 	fallbacks   map[string]asynq.Handler
 	onOverload  func(context.Context, *asynq.Task, *throttle.OverloadError) throttle.Overload
 	dispatcher  *dispatcher
 	dispatch    sync.Once // starts it
+	watching    sync.WaitGroup
 	rooms       waitingRoom
 	spares      *spares
 	crowd       crowd
@@ -103,6 +110,9 @@ func NewMiddleware(config MiddlewareConfig) (*Middleware, error) {
 	if inspector == nil {
 		inspector = asynq.NewInspectorFromRedisClient(m.limiter.Redis())
 	}
+	if config.PoliciesFile != "" {
+		m.file = &policiesFile{path: config.PoliciesFile, take: m.takeFile}
+	}
 	m.spares = newSpares(m.limiter.Redis(), inspector, m.log)
 	m.dispatcher = newDispatcher(m, inspector)
 	m.observe(asynq.Config{})
@@ -117,13 +127,22 @@ func NewMiddleware(config MiddlewareConfig) (*Middleware, error) {
 //
 // A task that lacks an attribute, or can never pass, is archived with the reason.
 //
-// The first call starts what wakes the tasks of waiting lines; Close ends it.
+// The first call starts what wakes the tasks of waiting lines and what watches the
+// policies file; Close ends both.
 func (m *Middleware) Wrap(next asynq.Handler) asynq.Handler {
-	m.dispatch.Do(m.dispatcher.start)
+	m.dispatch.Do(m.start)
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		a := &attempt{Middleware: m, task: task, next: next, policy: m.limiter.Config().PolicyFor(task.Type())}
+		a := &attempt{Middleware: m, task: task, next: next}
 		return a.run(ctx)
 	})
+}
+
+// start begins what runs beside the handlers.
+func (m *Middleware) start() {
+	m.dispatcher.start()
+	if m.file != nil {
+		m.watching.Go(func() { m.file.watch(m.closed) })
+	}
 }
 
 // Drain makes every task that waits for its slot give the slot back and leave,
@@ -138,6 +157,7 @@ func (m *Middleware) Close() error {
 	m.drain()
 	m.close()
 	m.dispatch.Do(func() {}) // not any more
+	m.watching.Wait()
 	m.dispatcher.close()
 	m.spares.close()
 	if m.owned == nil {
@@ -150,7 +170,7 @@ func (m *Middleware) Close() error {
 type attempt struct {
 	*Middleware
 	task   *asynq.Task
-	policy *throttle.Policy // nil when no route matches
+	policy *throttle.Policy // that was in force when it last asked; nil when no route matches
 	// reservation is what the task was admitted by; nil without a policy.
 	reservation *throttle.Reservation
 	// leaves is when a task that stays here without a slot gives up; see stay.
@@ -196,6 +216,7 @@ func (a *attempt) run(ctx context.Context) error {
 
 // admit returns nil when the task may start now.
 func (a *attempt) admit(ctx context.Context) error {
+	a.policy, a.reservation = a.limiter.Config().PolicyFor(a.task.Type()), nil
 	if a.policy == nil {
 		return nil
 	}
@@ -217,6 +238,8 @@ func (a *attempt) admit(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, throttle.ErrUnknownPolicy):
+		return a.admit(ctx) // it was removed just now
 	case errors.As(err, &attribute), errors.As(err, &never):
 		a.metrics.refused(a.policy.Name)
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)

@@ -5,13 +5,17 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
 // Open returns a Middleware for the policies in a file, with a connection of its
 // own to the Redis of the tasks; Close closes it. It is the short way for a
-// program that needs none of the other fields of [MiddlewareConfig].
+// program that needs none of the other fields of [MiddlewareConfig]. It logs to
+// [zap.L], which is silent where the program has not put another logger.
+//
+// What the file says later is in force within a second: see PoliciesFile there.
 //
 // The error is a [*throttle.ConfigError] that names every problem when the file is
 // not valid. Open does not connect yet.
@@ -29,7 +33,7 @@ func Open(connection asynq.RedisConnOpt, policiesFile string) (*Middleware, erro
 		_ = client.Close()
 		return nil, err
 	}
-	m, err := NewMiddleware(MiddlewareConfig{Limiter: limiter})
+	m, err := NewMiddleware(MiddlewareConfig{Limiter: limiter, PoliciesFile: policiesFile, Logger: zap.L()})
 	if err != nil {
 		_ = client.Close()
 		return nil, err

@@ -17,14 +17,7 @@ import (
 // checkFallbacks tells which policy degrades to nothing, and which fallback is for no
 // policy.
 func checkFallbacks(policies *throttle.Config, fallbacks map[string]asynq.Handler) error {
-	var problems []error
-	for i := range policies.Policies {
-		policy := &policies.Policies[i]
-		if policy.Strategy() == throttle.OverloadDegrade && fallbacks[policy.Name] == nil {
-			problems = append(problems, fmt.Errorf("policy %q has overload: degrade, but there is no fallback for it; "+
-				"register one as MiddlewareConfig.Fallbacks[%q], or choose another strategy", policy.Name, policy.Name))
-		}
-	}
+	problems := []error{checkDegrading(policies, fallbacks)}
 	var strangers []string
 	for name := range fallbacks {
 		if policies.Policy(name) == nil {
@@ -33,12 +26,23 @@ func checkFallbacks(policies *throttle.Config, fallbacks map[string]asynq.Handle
 	}
 	if len(strangers) > 0 {
 		slices.Sort(strangers)
-		problems = append(problems, fmt.Errorf("there is a fallback for %s, but no such policy", strings.Join(strangers, ", ")))
+		problems = append(problems, fmt.Errorf("worker: there is a fallback for %s, but no such policy", strings.Join(strangers, ", ")))
 	}
-	if len(problems) == 0 {
-		return nil
+	return errors.Join(problems...)
+}
+
+// checkDegrading tells which policy degrades to nothing. There may be more fallbacks than
+// policies after an update.
+func checkDegrading(policies *throttle.Config, fallbacks map[string]asynq.Handler) error {
+	var problems []error
+	for i := range policies.Policies {
+		policy := &policies.Policies[i]
+		if policy.Strategy() == throttle.OverloadDegrade && fallbacks[policy.Name] == nil {
+			problems = append(problems, fmt.Errorf("worker: policy %q has overload: degrade, but there is no fallback for it; "+
+				"register one as MiddlewareConfig.Fallbacks[%q], or choose another strategy", policy.Name, policy.Name))
+		}
 	}
-	return fmt.Errorf("worker: %w", errors.Join(problems...))
+	return errors.Join(problems...)
 }
 
 // reserveInTime asks for the task's slot, and takes the task out of line again where
@@ -108,6 +112,11 @@ func (a *attempt) overloaded(ctx context.Context, overload *throttle.OverloadErr
 			a.parks, a.lastCall = true, false
 			return a.admit(ctx)
 		}
+		strategy = throttle.OverloadReject
+	}
+	if strategy == throttle.OverloadDegrade && a.fallbacks[a.policy.Name] == nil {
+		a.log.Error("a policy degrades that has no fallback, task rejected; see MiddlewareConfig.Fallbacks",
+			zap.String("policy", a.policy.Name))
 		strategy = throttle.OverloadReject
 	}
 	a.metrics.overloaded(a.policy.Name, strategy)

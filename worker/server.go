@@ -18,8 +18,12 @@ import (
 type ServerConfig struct {
 	// Redis is where the tasks and the limits live. Required.
 	Redis asynq.RedisConnOpt
-	// Policies are the limits, and which tasks they are for. Required.
+	// Policies are the limits, and which tasks they are for. Required without a
+	// PoliciesFile.
 	Policies *throttle.Config
+	// PoliciesFile holds the policies, if Policies is nil, and is watched while the
+	// server runs: see [MiddlewareConfig].
+	PoliciesFile string
 	// Handler runs the tasks, usually an [asynq.ServeMux]. Required.
 	Handler asynq.Handler
 	// Concurrency is how many tasks run or wait in this process at once. Zero
@@ -63,8 +67,15 @@ type Server struct {
 // NewServer returns a Server, or an error when config is incomplete or its
 // policies are invalid. It does not connect to Redis yet.
 func NewServer(config ServerConfig) (*Server, error) {
+	if config.Policies == nil && config.PoliciesFile != "" {
+		policies, err := throttle.ReadFile(config.PoliciesFile)
+		if err != nil {
+			return nil, err
+		}
+		config.Policies = policies
+	}
 	if config.Redis == nil || config.Policies == nil || config.Handler == nil {
-		return nil, errors.New("worker: ServerConfig needs Redis, Policies and Handler")
+		return nil, errors.New("worker: ServerConfig needs Redis, Handler, and Policies or a PoliciesFile")
 	}
 	if config.Concurrency <= 0 {
 		config.Concurrency = defaultConcurrency
@@ -93,13 +104,14 @@ func (s *Server) build() error {
 		return err
 	}
 	s.middleware, err = NewMiddleware(MiddlewareConfig{
-		Limiter:     limiter,
-		Attributes:  s.config.Attributes,
-		Logger:      s.config.Logger,
-		Registerer:  s.config.Registerer,
-		MaxRefusals: s.config.MaxRefusals,
-		Fallbacks:   s.config.Fallbacks,
-		OnOverload:  s.config.OnOverload,
+		Limiter:      limiter,
+		PoliciesFile: s.config.PoliciesFile,
+		Attributes:   s.config.Attributes,
+		Logger:       s.config.Logger,
+		Registerer:   s.config.Registerer,
+		MaxRefusals:  s.config.MaxRefusals,
+		Fallbacks:    s.config.Fallbacks,
+		OnOverload:   s.config.OnOverload,
 	})
 	if err != nil {
 		return err
@@ -131,6 +143,12 @@ func (s *Server) Run(ctx context.Context) error {
 	s.asynq.Shutdown()
 	return nil
 }
+
+// Update and Reload are those of [Middleware].
+func (s *Server) Update(policies *throttle.Config) error { return s.middleware.Update(policies) }
+
+// Reload reads the PoliciesFile now: see [Middleware.Reload].
+func (s *Server) Reload() error { return s.middleware.Reload() }
 
 // asynqLogger lets asynq write to a zap log.
 type asynqLogger struct{ *zap.SugaredLogger }

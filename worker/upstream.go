@@ -75,6 +75,9 @@ func (a *attempt) settle(ctx context.Context, r *throttle.Reservation) {
 func (m *Middleware) heard(report upstream.Report) {
 	m.metrics.heard(report)
 	policy := m.limiter.Config().Policy(report.Policy)
+	if policy == nil {
+		return // it was removed while the call was under way
+	}
 	for name, learned := range report.Heard.Quotas {
 		for i := range policy.Limits {
 			if limit := &policy.Limits[i]; limit.Name == name {

@@ -54,6 +54,10 @@ A policies file:
   routes:
     - {task: "http:request", policy: github}
 
+The file is watched: what it says is in force within a second of its being written,
+for tasks that wait or stand in line, too. If it can not be used, that is logged, and the
+policies in force stay. SIGHUP has it read at once.
+
 SIGTERM and SIGINT end the worker in good order; a second one ends it at once.
 Exit codes: 0 stopped in good order, 1 could not run, 2 wrong usage.
 `

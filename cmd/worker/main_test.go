@@ -96,7 +96,7 @@ func TestHelpShowsAPoliciesFileThatWorks(t *testing.T) {
 	t.Parallel()
 	_, after, found := strings.Cut(helpAfter, "A policies file:\n")
 	require.True(t, found)
-	file, _, found := strings.Cut(after, "\nSIGTERM")
+	file, _, found := strings.Cut(after, "\nThe file is watched")
 	require.True(t, found)
 	_, err := readPolicies(writeFile(t, file))
 	require.NoError(t, err)

@@ -55,3 +55,27 @@ func TestSignals(t *testing.T) {
 		})
 	}
 }
+
+// SIGHUP reads the policies file at once, even if it is as it was: a broken one is told
+// of again, which watching it does not do. The worker goes on.
+func TestHangupReadsThePoliciesFile(t *testing.T) {
+	t.Parallel()
+	redis := throttletest.Embedded(t)
+	file := policiesFile(t)
+	cmd := command(t, "-config", file, "-redis", redis.URI())
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := newLogLines(stderr)
+	lines.await(t, "working")
+	replaceFile(t, file, "policies:\n  api: {limits: none}\n")
+	const broken = "the policies file can not be used, the policies that are in force stay; mend it, it is looked at"
+	for range 2 {
+		told := lines.await(t, broken)
+		assert.Contains(t, told["error"], file+":2: policies.api.limits: ")
+		require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	lines.drain()()
+	require.NoError(t, cmd.Wait())
+}

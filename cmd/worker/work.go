@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,9 +61,29 @@ func work(ctx context.Context, o options, log *zap.Logger) error {
 	status := serveStatus(listener, probe, metrics, log, stop)
 	log.Info("working", zap.Stringer("queues", &o.queues), zap.Int("concurrency", o.concurrency),
 		zap.String("policies", o.config), zap.String("redis", probe.address))
+	defer reloadOnHangup(server)()
 	err = server.Run(ctx)
 	log.Info("stopped")
 	return errors.Join(err, status.close())
+}
+
+// reloadOnHangup reads the policies file on SIGHUP, as daemons do, until the returned
+// function is called. The file is watched anyway; this does not wait for that.
+func reloadOnHangup(server *worker.Server) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range hangups {
+			_ = server.Reload() // which logs it
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-ended
+	}
 }
 
 // readPolicies reads the policies file; its error lists every mistake.
@@ -91,6 +114,7 @@ func newServer(o options, conn asynq.RedisConnOpt, policies *throttle.Config, me
 	return worker.NewServer(worker.ServerConfig{
 		Redis:           conn,
 		Policies:        policies,
+		PoliciesFile:    o.config,
 		Handler:         mux,
 		Concurrency:     o.concurrency,
 		Queues:          o.queues,

@@ -93,11 +93,11 @@ end
 local line_tickets = line.is_there and line_requests > 0
   and redis.call('HMGET', line_key('woken'), unpack(ARGV, line_members + 1, line_members + line_requests)) or {}
 
-local current_row, current_weight, current_defer_us
+local current_row, current_weight, current_defer_us, current_place
 
 -- Reads where the next requests stand.
 function line.next_row()
-  current_row, current_weight, current_defer_us = next_text(), next_number(), next_number()
+  current_row, current_weight, current_defer_us, current_place = next_text(), next_number(), next_number(), next_number()
 end
 
 -- The next request's task, or nil if it has nothing to do with the line.
@@ -112,6 +112,8 @@ function line.next_task()
   if ticket then
     local place, share = string.match(ticket, '^(%d+),%d+,%d+,([^/]+)/')
     task.place, task.share = tonumber(place), tonumber(share)
+  elseif current_place > 0 then
+    task.place = current_place
   end
   return task
 end
@@ -214,7 +216,7 @@ function line.join(task, costs, at, held_by)
   local added = redis.call('ZADD', row.key, 'NX', int(place), task.member)
   if task.place then
     left_woken[#left_woken + 1] = task.member
-    move_tag(row.lane, -task.share)
+    move_tag(row.lane, -(task.share or share_of(costs, task.weight)))
   end
   local position = row.size + 1
   if added == 0 or task.place or task.urgent then

@@ -79,7 +79,7 @@ func (b *body) account() {
 		return
 	}
 	_ = b.reservation.Adjust(b.ctx, usage.Attributes)
-	policy := b.reservation.Limiter().Config().Policy(b.reservation.Policy)
+	policy := b.reservation.Terms()
 	if policy.Upstream == nil || len(usage.Quotas) == 0 && usage.Refusal == nil {
 		return
 	}

@@ -40,7 +40,7 @@ type Report struct {
 // long, and heeds nothing else. An error says why Redis could not be
 // told; the Answer is there in any case. Every call is heeded once.
 func Heed(ctx context.Context, r *throttle.Reservation, call Call) (Report, error) {
-	policy := r.Limiter().Config().Policy(r.Policy)
+	policy := r.Terms()
 	if call.Received.IsZero() {
 		call.Received = time.Now()
 	}

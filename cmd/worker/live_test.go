@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// livePolicies are policies of 10 at once and so many a second.
+func livePolicies(rate int) string {
+	return fmt.Sprintf(`
+policies:
+  api:
+    limits:
+      - {name: calls, algorithm: token_bucket, rate: %d/s, burst: 10}
+    max_wait: 3s
+routes:
+  - {task: "http:request", policy: api}
+`, rate)
+}
+
+// replaceFile puts a file in the place of another, as editors and Kubernetes do.
+func replaceFile(t *testing.T, path, content string) (at time.Time) {
+	t.Helper()
+	next := filepath.Join(filepath.Dir(path), ".next")
+	require.NoError(t, os.WriteFile(next, []byte(content), 0o600))
+	at = time.Now()
+	require.NoError(t, os.Rename(next, path))
+	return at
+}
+
+// Law 9, in two processes with a parked backlog: within a second of its being written,
+// the file's rate is the one that tasks start at, and no more than that; a file that can
+// not be used changes nothing; and all tasks run once, in order, at no charge.
+func TestPoliciesFileIsLive(t *testing.T) {
+	for name, test := range map[string]struct {
+		server      func(testing.TB) *throttletest.Server
+		tasks, fast int
+	}{
+		"redis":    {func(tb testing.TB) *throttletest.Server { return throttletest.Redis(tb) }, 1000, 100},
+		"embedded": {throttletest.Embedded, 450, 40}, // which is slow when it is watched for races
+	} {
+		// Not at the same time: it measures.
+		t.Run(name, func(t *testing.T) { limitsAreLive(t, test.server(t), test.tasks, test.fast) })
+	}
+}
+
+func limitsAreLive(t *testing.T, redis *throttletest.Server, tasks, fast int) {
+	const slow = 5
+	upstream, err := throttletest.NewUpstream(throttletest.UpstreamConfig{})
+	require.NoError(t, err)
+	api := httptest.NewServer(upstream)
+	t.Cleanup(api.Close)
+	opt := asynq.RedisClientOpt{Addr: redis.Addr()}
+	client, inspector := asynq.NewClient(opt), asynq.NewInspector(opt)
+	t.Cleanup(func() {
+		assert.NoError(t, client.Close())
+		assert.NoError(t, inspector.Close())
+	})
+	for i := range tasks {
+		enqueueCall(t, client, fmt.Sprintf("%s/%d", api.URL, i))
+	}
+	policies := writeFile(t, livePolicies(slow))
+	for range 2 {
+		startWorker(t, "-config", policies, "-redis", redis.URI(), "-concurrency", "20", "-log-level", "fatal")
+	}
+	parked := func() bool {
+		info, err := inspector.GetQueueInfo("default")
+		return err == nil && info.Pending == 0 && info.Retry > tasks/2
+	}
+	require.Eventually(t, parked, time.Minute, 20*time.Millisecond, "all are in line")
+	wait := func(d time.Duration) { <-time.After(d) }
+	wait(2 * time.Second)
+
+	raised := replaceFile(t, policies, livePolicies(fast))
+	wait(3 * time.Second)
+	broken := replaceFile(t, policies, "policies: {api: {limits: none}}")
+	wait(time.Second)
+	lowered := replaceFile(t, policies, livePolicies(slow))
+	wait(4 * time.Second)
+	raisedAgain := replaceFile(t, policies, livePolicies(fast))
+	require.Eventually(t, func() bool { return upstream.Count() >= tasks }, time.Minute, 50*time.Millisecond)
+
+	arrivals := upstream.Arrivals()
+	between := func(from, to time.Time) []time.Time {
+		first := slices.IndexFunc(arrivals, func(at time.Time) bool { return at.After(from) })
+		end := slices.IndexFunc(arrivals, func(at time.Time) bool { return !at.Before(to) })
+		return arrivals[first:end]
+	}
+	atOnce := func(rate int, from, to time.Time) int {
+		return throttletest.MaxBurst(between(from, to), int64(rate), time.Second)
+	}
+	t.Logf("slow: %d at once; raised: %d in the first second, %d in the next two, %d at once; broken: %d; lowered: %d in the first second, %d in the next three, %d at once",
+		atOnce(slow, arrivals[0].Add(-time.Second), raised), len(between(raised, raised.Add(time.Second))),
+		len(between(raised.Add(time.Second), raised.Add(3*time.Second))), atOnce(fast, raised, broken),
+		len(between(broken, lowered)), len(between(lowered, lowered.Add(time.Second))),
+		len(between(lowered.Add(time.Second), raisedAgain)), atOnce(slow, lowered.Add(time.Second), raisedAgain))
+	network := 1 + fast*3/100
+	assert.LessOrEqual(t, atOnce(slow, arrivals[0].Add(-time.Second), raised), 10+2)
+	assert.LessOrEqual(t, atOnce(fast, raised, broken), 2+network, "no free refill")
+	assert.GreaterOrEqual(t, len(between(raised.Add(time.Second), broken)), (fast*2)*95/100, "no old debt")
+	assert.GreaterOrEqual(t, len(between(broken, lowered)), fast*90/100, "a broken file changes nothing")
+	assert.LessOrEqual(t, atOnce(fast, broken, lowered), 2+network)
+	assert.LessOrEqual(t, len(between(lowered, lowered.Add(time.Second))), fast*8/10, "in force within a second")
+	assert.LessOrEqual(t, atOnce(slow, lowered.Add(time.Second), raisedAgain), 3)
+
+	calls := upstream.Calls()
+	assert.Len(t, calls, tasks)
+	assert.Len(t, urls(upstream), tasks, "each was called once")
+	assert.LessOrEqual(t, outOfTurn(t, upstream), tasks*2/100, "in order")
+	info, err := inspector.GetQueueInfo("default")
+	require.NoError(t, err)
+	assert.Zero(t, info.Archived)
+	assert.Zero(t, info.FailedTotal)
+}
+
+// outOfTurn is how many calls came further from their place in the order of being
+// enqueued than the workers hold at once.
+func outOfTurn(t *testing.T, upstream *throttletest.Upstream) (n int) {
+	t.Helper()
+	for place, call := range upstream.Calls() {
+		number, err := strconv.Atoi(call.URL[strings.LastIndexByte(call.URL, '/')+1:])
+		require.NoError(t, err)
+		if number < place-40 || number > place+40 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,206 @@
+package throttle
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// generation is what one Config makes of a Limiter, until the next one is in force.
+type generation struct {
+	config   *Config
+	policies map[string]*policyCalls
+	ended    chan struct{} // closed when the next one is in force
+}
+
+// newGeneration goes on with what the last one has of policies that stay as they are;
+// it may be nil.
+func newGeneration(client redis.UniversalClient, config *Config, last *generation) *generation {
+	g := &generation{config: config, policies: map[string]*policyCalls{}, ended: make(chan struct{})}
+	for i := range config.Policies {
+		policy := &config.Policies[i]
+		before := last.calls(policy.Name)
+		if before != nil && reflect.DeepEqual(last.config.Policy(policy.Name), policy) {
+			g.policies[policy.Name] = before
+			continue
+		}
+		calls := newPolicyCalls(client, policy.complete())
+		calls.succeed(before)
+		g.policies[policy.Name] = calls
+	}
+	return g
+}
+
+func (g *generation) calls(policy string) *policyCalls {
+	if g == nil {
+		return nil
+	}
+	return g.policies[policy]
+}
+
+// Update puts another Config in force, for every call that begins after it has
+// returned. It may be called at any time, also while others use the Limiter; config
+// must be valid and is not to be changed afterwards. If it is not valid nothing
+// changes, and the error is a [*ConfigError]; so it is if a limit keeps its name and
+// changes its algorithm, which could not read what the other has counted.
+//
+// Policies, limits and routes may be added, changed and removed:
+//
+//   - A policy that is the same in both goes on undisturbed.
+//   - Under other numbers, the share of a limit that was used stays used: no old debt,
+//     no free refill. A limit that counts by another attribute, and one with another
+//     name, begins anew. Who waits for a slot, in [Reservation.Wait], asks for another
+//     one, in its order.
+//   - Reservations stay what they are, and can be adjusted, reconciled, cancelled and
+//     released as before. Leases that are held are renewed for as long as they were.
+//   - Tasks in line keep their places, and are woken by the numbers that are in force.
+//     A lane's new weight counts once a task has joined it.
+//   - Reservations of a policy that was removed run to their end; new requests get
+//     [ErrUnknownPolicy].
+//
+// All processes that share the policies should be updated at about the same time.
+// Until then each goes by its own numbers, as if it had changed them back.
+func (l *Limiter) Update(config *Config) error {
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	l.updating.Lock()
+	defer l.updating.Unlock()
+	last := l.inForce.Load()
+	if problems := last.config.unreadableBy(config); len(problems) > 0 {
+		return &ConfigError{Problems: problems}
+	}
+	next := newGeneration(l.redis, config, last)
+	l.inForce.Store(next)
+	for name, calls := range last.policies {
+		if heir := next.policies[name]; heir != nil && heir != calls && !heir.hasNumbersOf(calls) {
+			close(calls.outdated)
+		}
+	}
+	close(last.ended)
+	return nil
+}
+
+// Updated returns a channel that is closed by the next [Limiter.Update]. Who takes it
+// before looking at the Config misses none.
+func (l *Limiter) Updated() <-chan struct{} { return l.inForce.Load().ended }
+
+// unreadableBy lists the limits of next that could not read what those of the same name
+// have counted so far.
+func (c *Config) unreadableBy(next *Config) (problems []Problem) {
+	for i := range next.Policies {
+		policy := &next.Policies[i]
+		before := c.Policy(policy.Name)
+		if before == nil {
+			continue
+		}
+		for n := range policy.Limits {
+			limit := &policy.Limits[n]
+			was := before.limit(limit.Name)
+			if was == nil || was.script().Algorithm == limit.script().Algorithm {
+				continue
+			}
+			problems = append(problems, Problem{
+				Path: join(index(join(join("policies", policy.Name), "limits"), n), "algorithm"),
+				Message: fmt.Sprintf("what %s has counted as a %s can not be read as a %s; give the limit another name, under which it begins anew",
+					quote(limit.Name), was.script().Algorithm, limit.script().Algorithm),
+			})
+		}
+	}
+	return problems
+}
+
+// limit returns the policy's limit of that name, or nil.
+func (p *Policy) limit(name string) *Limit {
+	for i := range p.Limits {
+		if p.Limits[i].Name == name {
+			return &p.Limits[i]
+		}
+	}
+	return nil
+}
+
+// succeed takes over what this process knows of a policy, whatever its numbers.
+func (c *policyCalls) succeed(before *policyCalls) {
+	if before == nil {
+		return
+	}
+	c.closures = before.closures
+	if c.leases != nil && before.leases != nil {
+		c.leases.line = before.leases.line
+	}
+}
+
+// heir returns what makes the calls about what r took: with the numbers that are in
+// force now, so that no state is turned back to older ones.
+func (r *Reservation) heir() *policyCalls {
+	now := r.limiter.inForce.Load().calls(r.Policy)
+	switch {
+	case now == nil || now == r.calls:
+		return r.calls
+	case now.hasLimitsOf(r.calls):
+		return now
+	}
+	// Limits came, went or changed places.
+	if bridge, ok := now.bridges.Load(r.calls); ok {
+		return bridge.(*policyCalls)
+	}
+	bridge, _ := now.bridges.LoadOrStore(r.calls, now.bridge(r.calls))
+	return bridge.(*policyCalls)
+}
+
+// bridge has the limits of an older policy, in its order, with the numbers of now.
+func (c *policyCalls) bridge(from *policyCalls) *policyCalls {
+	policy := *c.policy
+	policy.Limits = slices.Clone(from.policy.Limits)
+	for i := range policy.Limits {
+		was := &policy.Limits[i]
+		if is := c.policy.limit(was.Name); is != nil && is.countsLike(was) {
+			*was = *is
+		}
+	}
+	bridge := newPolicyCalls(c.redis, &policy)
+	bridge.succeed(c)
+	bridge.line = c.line
+	return bridge
+}
+
+// countsLike reports whether two limits of one name count at the same keys, whatever
+// their numbers.
+func (l *Limit) countsLike(other *Limit) bool {
+	return l.Name == other.Name && l.Per == other.Per && l.script().Algorithm == other.script().Algorithm
+}
+
+// hasLimitsOf reports whether the limits are the same, whatever their numbers.
+func (c *policyCalls) hasLimitsOf(other *policyCalls) bool {
+	return slices.EqualFunc(c.policy.Limits, other.policy.Limits, func(a, b Limit) bool { return a.countsLike(&b) })
+}
+
+// hasNumbersOf reports whether the limits are the same, and their numbers.
+func (c *policyCalls) hasNumbersOf(other *policyCalls) bool {
+	return slices.EqualFunc(c.policy.Limits, other.policy.Limits, func(a, b Limit) bool {
+		return a.countsLike(&b) && a.script() == b.script()
+	})
+}
+
+// unchanged is what of a claim, which `from` made, can be given back for another slot
+// under these numbers. A bucket or a window whose numbers changed has only the share
+// that was used; it would be given twice. Leases, logs and what the upstream says are
+// counted one by one, whatever the numbers.
+func (c *policyCalls) unchanged(from *policyCalls, claim *claim) *claim {
+	part := *claim
+	part.costs = slices.Clone(claim.costs)
+	for i := range part.costs {
+		was, is := &from.policy.Limits[i], &c.policy.Limits[i]
+		switch was.Algorithm {
+		case TokenBucket, FixedWindow, SlidingWindow:
+			if was.Rate != is.Rate || was.Capacity() != is.Capacity() || was.precision() != is.precision() {
+				part.costs[i] = 0
+			}
+		case SlidingLog, Concurrency, told, pace:
+		}
+	}
+	return &part
+}

@@ -1,0 +1,311 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+func perHour(count int64) Limit {
+	return Limit{Name: "calls", Algorithm: TokenBucket, Rate: Rate{Count: count, Period: time.Hour}}
+}
+
+func atOnce(slots int64, lease time.Duration) Limit {
+	return Limit{Name: "at-once", Algorithm: Concurrency, Slots: slots, Lease: lease}
+}
+
+// policies is a Config with the policy "api".
+func policies(limits ...Limit) *Config {
+	return &Config{Policies: []Policy{{Name: "api", Limits: limits}}}
+}
+
+// live is a Limiter that is updated.
+type live struct {
+	*Limiter
+	t *testing.T
+}
+
+func newLive(t *testing.T, server *throttletest.Server, config *Config) live {
+	t.Helper()
+	limiter, err := New(server.Client(), config)
+	require.NoError(t, err)
+	return live{limiter, t}
+}
+
+func (l live) update(limits ...Limit) {
+	l.t.Helper()
+	require.NoError(l.t, l.Update(policies(limits...)))
+}
+
+func (l live) reserve(request Request) *Reservation {
+	l.t.Helper()
+	request.Policy = "api"
+	r, err := l.Reserve(l.t.Context(), request)
+	require.NoError(l.t, err)
+	return r
+}
+
+// remaining is what is left of each limit, by its name.
+func (l live) remaining() map[string]int64 {
+	l.t.Helper()
+	d, err := l.Peek(l.t.Context(), Request{Policy: "api"})
+	require.NoError(l.t, err)
+	left := map[string]int64{}
+	for _, status := range d.Limits {
+		left[status.Name] = status.Remaining
+	}
+	return left
+}
+
+func TestUpdateThatIsRefusedChangesNothing(t *testing.T) {
+	t.Parallel()
+	before := policies(perHour(10))
+	l := newLive(t, throttletest.Embedded(t), before)
+	updated := l.Updated()
+	window := perHour(10)
+	window.Algorithm = FixedWindow
+	for name, test := range map[string]struct {
+		config *Config
+		path   string
+	}{
+		"nothing":           {nil, "policies"},
+		"no policy":         {&Config{}, "policies"},
+		"a bad number":      {policies(perHour(-1)), "policies.api.limits[0].rate"},
+		"another algorithm": {policies(atOnce(1, 0), window), "policies.api.limits[1].algorithm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := l.Update(test.config)
+			var invalid *ConfigError
+			require.ErrorAs(t, err, &invalid)
+			assert.Equal(t, test.path, invalid.Problems[0].Path)
+			assert.Same(t, before, l.Config())
+			select {
+			case <-updated:
+				assert.Fail(t, "told of an update that was none")
+			default:
+			}
+		})
+	}
+	l.update(perHour(20))
+	<-updated
+}
+
+// Law 9 for one limiter: the next call goes by the new numbers, of which the same share
+// is used; what has not changed is not disturbed.
+func TestUpdateIsInForceAtOnce(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		other := Policy{Name: "other", Limits: []Limit{atOnce(1, 0)}}
+		config := func(calls int64) *Config {
+			c := policies(perHour(calls))
+			c.Policies = append(c.Policies, other)
+			return c
+		}
+		l := newLive(t, server, config(10))
+		for range 4 {
+			require.Equal(t, Granted, l.reserve(Request{}).Outcome)
+		}
+		require.Equal(t, int64(6), l.remaining()["calls"])
+		api, others := CallsOf(l.Limiter, "api"), CallsOf(l.Limiter, "other")
+
+		require.NoError(t, l.Update(config(20)))
+		assert.Equal(t, int64(12), l.remaining()["calls"], "no old debt, no free refill")
+		assert.NotSame(t, api, CallsOf(l.Limiter, "api"))
+		assert.Same(t, others, CallsOf(l.Limiter, "other"))
+		require.NoError(t, l.Update(config(5)))
+		assert.Equal(t, int64(3), l.remaining()["calls"])
+	})
+}
+
+// A reservation is given back, adjusted, held and released rightly whatever became of
+// its policy.
+func TestReservationsOutliveUpdates(t *testing.T) {
+	t.Parallel()
+	costly := perHour(100)
+	costly.Cost = "tokens"
+	daily := Limit{Name: "daily", Algorithm: FixedWindow, Rate: Rate{Count: 50, Period: 24 * time.Hour}}
+	for name, after := range map[string][]Limit{
+		"the same":           {costly, atOnce(2, 0)},
+		"other slots":        {costly, atOnce(3, time.Minute)},
+		"a limit more":       {daily, costly, atOnce(2, 0)},
+		"in another order":   {atOnce(2, 0), costly},
+		"two limits for one": {atOnce(2, 0), costly, daily, {Name: "more", Algorithm: Concurrency, Slots: 9}},
+		"twice what it was":  {{Name: "calls", Algorithm: TokenBucket, Rate: Rate{200, time.Hour}, Cost: "tokens"}, atOnce(4, 0)},
+		"counted by another": {costly, {Name: "at-once", Algorithm: Concurrency, Slots: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+				l := newLive(t, server, policies(costly, atOnce(2, 0)))
+				tokens := map[string]string{"tokens": "40"}
+				cancelled := l.reserve(Request{TaskID: "cancelled", Attributes: tokens})
+				l.update(after...)
+				full := CallsOf(l.Limiter, "api").policy.limit("calls").Capacity()
+				slots := CallsOf(l.Limiter, "api").policy.limit("at-once").Slots
+				assert.Equal(t, full*60/100, l.remaining()["calls"])
+				assert.Equal(t, slots-1, l.remaining()["at-once"])
+				require.NoError(t, cancelled.Cancel(t.Context()))
+				assert.Equal(t, slots, l.remaining()["at-once"])
+
+				l.update(costly, atOnce(2, 0))
+				ran := l.reserve(Request{TaskID: "ran", Attributes: tokens})
+				before := l.remaining()["calls"]
+				ran.Hold(t.Context())
+				l.update(after...)
+				require.NoError(t, ran.hold.keeper.makeRound(), "its lease is renewed")
+				require.NoError(t, ran.Adjust(t.Context(), map[string]string{"tokens": "50"}))
+				assert.Equal(t, before*full/100-10, l.remaining()["calls"])
+				require.NoError(t, ran.Release(t.Context()))
+				assert.Equal(t, slots, l.remaining()["at-once"])
+				assert.Equal(t, before*full/100-10, l.remaining()["calls"], "what was used stays used")
+				select {
+				case <-ran.Lost():
+					assert.Fail(t, "a lease was lost")
+				default:
+				}
+			})
+		})
+	}
+}
+
+func TestPoliciesComeAndGo(t *testing.T) {
+	t.Parallel()
+	l := newLive(t, throttletest.Embedded(t), policies(atOnce(1, 0)))
+	running := l.reserve(Request{TaskID: "1"})
+	running.Hold(t.Context())
+	waiting := l.reserve(Request{TaskID: "2"})
+	require.NoError(t, l.Update(&Config{
+		Policies: []Policy{{Name: "new", Limits: []Limit{perHour(1)}}},
+		Routes:   []Route{{Task: "*", Policy: "new"}},
+	}))
+	_, err := l.Reserve(t.Context(), Request{Policy: "api"})
+	require.ErrorIs(t, err, ErrUnknownPolicy)
+	r, err := l.Reserve(t.Context(), Request{Policy: "new"})
+	require.NoError(t, err)
+	assert.Equal(t, Granted, r.Outcome)
+	assert.Equal(t, "new", l.Config().PolicyFor("any").Name)
+
+	require.NoError(t, running.Wait(t.Context()), "who has a slot keeps it")
+	require.ErrorAs(t, waiting.Wait(t.Context()), new(*ThrottledError))
+	assert.Equal(t, "api", running.Terms().Name)
+	require.NoError(t, running.Release(t.Context()))
+
+	l.update(atOnce(1, 0))
+	assert.Equal(t, int64(1), l.remaining()["at-once"], "it was released")
+}
+
+// Who waits for a slot asks for another one as soon as the numbers are others, and goes
+// back to its place in line if it has to wait for longer now.
+func TestUpdateReachesThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		window := func(count int64, period time.Duration) Limit {
+			return Limit{Name: "calls", Algorithm: SlidingLog, Rate: Rate{count, period}}
+		}
+		l := newLive(t, server, policies(window(1, time.Hour)))
+		require.Equal(t, Granted, l.reserve(Request{}).Outcome)
+		waiting := l.reserve(Request{MaxWait: 2 * time.Hour})
+		require.Equal(t, Granted, waiting.Outcome)
+		waited := make(chan error, 1)
+		go func() { waited <- waiting.Wait(t.Context()) }()
+		l.update(window(2, time.Hour))
+		select {
+		case err := <-waited:
+			require.NoError(t, err)
+		case <-time.After(time.Second):
+			require.Fail(t, "still waiting")
+		}
+
+		parking := l.reserve(Request{TaskID: "a", Park: true, MaxWait: 2 * time.Hour})
+		require.Equal(t, Granted, parking.Outcome)
+		later, err := l.Reserve(t.Context(), Request{Policy: "api", TaskID: "b", Park: true})
+		require.NoError(t, err)
+		require.NotNil(t, later.Place)
+		parking.claim.request.MaxWait = 0 // its worker has no more time
+		go func() { waited <- parking.Wait(t.Context()) }()
+		l.update(window(1, time.Hour))
+		throttled := (*ThrottledError)(nil)
+		require.ErrorAs(t, <-waited, &throttled)
+		require.NotNil(t, throttled.Place)
+		assert.Equal(t, int64(1), throttled.Place.Position, "before the one that came later")
+	})
+}
+
+// An unchanged limit keeps its slots; one whose numbers changed has but the share that
+// was used, which is not given back twice.
+func TestExchangeGivesBackWhatIsCountedOneByOne(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		hourly := func(count int64) Limit {
+			return Limit{Name: "hourly", Algorithm: FixedWindow, Rate: Rate{count, 24 * time.Hour}}
+		}
+		l := newLive(t, server, policies(perHour(10), hourly(100), atOnce(3, 0)))
+		r := l.reserve(Request{TaskID: "1"})
+		l.update(perHour(10), hourly(10), atOnce(3, 0))
+		require.NoError(t, r.exchange(t.Context()))
+		assert.Equal(t, map[string]int64{"calls": 10, "hourly": 9, "at-once": 3}, l.remaining())
+	})
+}
+
+// Whatever is done at the same time, nobody is disturbed; for the race detector.
+func TestUpdateAmongOthers(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		limits := [][]Limit{
+			{perHour(1_000_000), atOnce(5, 0)},
+			{perHour(2_000_000), atOnce(8, time.Minute)},
+			{atOnce(3, 0), perHour(1_000_000), {Name: "more", Algorithm: SlidingLog, Rate: Rate{5000, time.Second}}},
+		}
+		l := newLive(t, server, policies(limits[0]...))
+		ctx, stop := context.WithCancel(t.Context())
+		var background, callers sync.WaitGroup
+		background.Go(func() { l.Signals(ctx, Listener{Policy: func(string) {}, Task: func(string) {}}) })
+		background.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				assert.NoError(t, l.Update(policies(limits[i%len(limits)]...)))
+				_ = l.Review(ctx, "api")
+			}
+		})
+		for caller := range 8 {
+			callers.Go(func() {
+				for i := range 40 {
+					r, err := l.Reserve(ctx, Request{Policy: "api", TaskID: fmt.Sprint(caller, "/", i), MaxWait: time.Second})
+					if err == nil {
+						err = r.AwaitSlot(ctx)
+					}
+					if !assert.NoError(t, err) {
+						return
+					}
+					if err := r.Wait(ctx); errors.As(err, new(*ThrottledError)) {
+						continue
+					}
+					assert.NotEmpty(t, r.Terms().Limits)
+					r.Hold(ctx)
+					if i%2 == 0 {
+						assert.NoError(t, r.Release(ctx))
+					} else {
+						assert.NoError(t, r.Cancel(ctx))
+					}
+				}
+			})
+		}
+		callers.Wait()
+		stop()
+		background.Wait()
+		d, err := l.Peek(t.Context(), Request{Policy: "api"})
+		require.NoError(t, err)
+		for _, status := range d.Limits {
+			if status.Name == "at-once" {
+				assert.Equal(t, status.Limit, status.Remaining, "all slots are free again")
+			}
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rampmeter/rampmeter/throttle"
+)
+
+// How often a policies file is looked at, and after how long again when it has changed:
+// what two looks in a row have seen is no half of a file that is being written.
+const (
+	filePoll  = 200 * time.Millisecond
+	fileCalms = 100 * time.Millisecond
+)
+
+// policiesFile reads a file whenever its content changes. It goes by the content alone,
+// which works for any editor, for links that are turned to other files, as Kubernetes
+// does, and over a network.
+type policiesFile struct {
+	path string
+	// take is given what is new: policies, or why there are none.
+	take func(*throttle.Config, error) error
+
+	mu    sync.Mutex // held while the file is taken
+	seen  *look      // the last one
+	taken *look      // the last one that something was made of
+}
+
+// look is what was found in place of a file.
+type look struct {
+	content []byte
+	err     error
+}
+
+func (l *look) equals(other *look) bool {
+	if other == nil || (l.err == nil) != (other.err == nil) {
+		return false
+	}
+	return bytes.Equal(l.content, other.content) && (l.err == nil || l.err.Error() == other.err.Error())
+}
+
+// watch takes the file until ctx ends.
+func (f *policiesFile) watch(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			timer.Reset(f.poll())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// poll takes the file if it has changed, and is seen for the second time. It returns
+// when to look again.
+func (f *policiesFile) poll() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := lookAt(f.path)
+	calm := now.equals(f.seen)
+	f.seen = now
+	switch {
+	case now.equals(f.taken):
+	case !calm:
+		return fileCalms
+	default:
+		_ = f.takeNow(now) // take has told of it
+	}
+	return filePoll
+}
+
+// reload takes the file as it is now, even if nothing has changed.
+func (f *policiesFile) reload() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.takeNow(lookAt(f.path))
+}
+
+func (f *policiesFile) takeNow(now *look) error {
+	f.taken = now
+	if now.err != nil {
+		return f.take(nil, fmt.Errorf("policies file: %w", now.err))
+	}
+	return f.take(throttle.Parse(f.path, now.content))
+}
+
+// mostRead is as much of a file as it takes for throttle.Parse to find it too long.
+const mostRead = 1<<20 + 1
+
+func lookAt(path string) *look {
+	file, err := os.Open(path)
+	if err != nil {
+		return &look{err: err}
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, mostRead))
+	if err != nil {
+		return &look{err: err}
+	}
+	return &look{content: content}
+}
+
+// errNoFile is the error of a Reload where there is no file.
+var errNoFile = errors.New("worker: there is no policies file to read; see MiddlewareConfig.PoliciesFile")

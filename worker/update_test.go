@@ -1,0 +1,102 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/worker"
+)
+
+// serveLive runs a server that the test updates.
+func (r *rig) serveLive(handler asynq.Handler) *worker.Server {
+	r.t.Helper()
+	config := r.config
+	config.Handler = handler
+	server, err := worker.NewServer(config)
+	require.NoError(r.t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	r.t.Cleanup(func() {
+		stop()
+		assert.NoError(r.t, <-ended)
+	})
+	return server
+}
+
+// with returns the rig's policies with another one for the tasks of a type.
+func (r *rig) with(taskType string, policy throttle.Policy) *throttle.Config {
+	before := r.limiter.Config()
+	policy.Name = taskType
+	return &throttle.Config{
+		Policies: append([]throttle.Policy{policy}, before.Policies...),
+		Routes:   append([]throttle.Route{{Task: taskType, Policy: taskType}}, before.Routes...),
+	}
+}
+
+// A policy that is added while a server runs is kept to, and its line is served.
+func TestServerServesAddedPolicies(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
+		r := newRig(t, redis, throttle.Policy{Limits: perSecond(1000, 10)})
+		ran := newJournal()
+		server := r.serveLive(ran)
+		const n, rate = 60, 20
+		require.NoError(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(rate, 1), MaxWait: -1})))
+		for i := range n {
+			_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("new", nil, map[string]string{"number": fmt.Sprintf("%04d", i)}))
+			require.NoError(t, err)
+		}
+		ran.wait(t, n)
+		assert.LessOrEqual(t, throttletest.MaxBurst(ran.times, rate, time.Second), 3)
+		assert.Less(t, ran.times[n-1].Sub(ran.times[0]), 6*time.Second, "woken, not only brought back by asynq")
+		assert.LessOrEqual(t, outOfOrder(ran.tasks), 12)
+		require.Error(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(1, 1), Overload: throttle.OverloadDegrade})))
+		require.Error(t, server.Reload(), "there is no file")
+	})
+}
+
+// outOfOrder is how many came before one that should have come earlier.
+func outOfOrder(tasks []string) (n int) {
+	for i := 1; i < len(tasks); i++ {
+		if tasks[i] < tasks[i-1] {
+			n++
+		}
+	}
+	return n
+}
+
+// A task that waits in its worker asks again as soon as its policy has other numbers.
+func TestServerUpdatesTasksThatWait(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
+		log := func(n int64) throttle.Policy {
+			limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: n, Period: 10 * time.Minute}}
+			return throttle.Policy{Name: "api", Limits: []throttle.Limit{limit}, MaxWait: 20 * time.Minute}
+		}
+		r := newRig(t, redis, log(1))
+		ran := newJournal()
+		server := r.serveLive(ran)
+		r.enqueue(1)
+		ran.wait(t, 1)
+		r.enqueue(1)
+		require.Eventually(t, func() bool {
+			info, err := r.inspector.GetQueueInfo("default")
+			return err == nil && info.Active == 1 && info.Completed == 0 && info.Processed == 1
+		}, 10*time.Second, 10*time.Millisecond)
+		updated := time.Now()
+		config := *r.limiter.Config()
+		config.Policies = []throttle.Policy{log(2)}
+		require.NoError(t, server.Update(&config))
+		ran.wait(t, 2)
+		assert.Less(t, ran.times[1].Sub(updated), time.Second)
+	})
+}
