@@ -79,8 +79,9 @@ const (
 	FixedWindow Algorithm = "fixed_window"
 	// SlidingLog allows Rate.Count in every interval of Rate.Period, exactly, and
 	// remembers each start: memory grows with the count. Under other numbers the
-	// recorded starts count as they are. Starts that are late by up to Lateness are
-	// that much closer together.
+	// recorded starts count as they are. Starts may be late by up to Lateness, and be
+	// that much closer together; so slots ahead are half a percent of the period,
+	// Lateness at most, further apart than need be.
 	SlidingLog Algorithm = "sliding_log"
 	// SlidingWindow allows Rate.Count in every interval of Rate.Period, counted in
 	// buckets of Precision: memory is bounded by their number, and up to one bucket

@@ -33,10 +33,10 @@ func newLogOracle(l Limit) oracle {
 	return &logOracle{count: l.Rate.Count, period: l.Rate.Period.Microseconds()}
 }
 
-// within sums what starts from `from` on, for one period.
-func (o *logOracle) within(from int64) (sum int64) {
+// within sums what starts from `from` on, for so long.
+func (o *logOracle) within(from, period int64) (sum int64) {
 	for _, s := range o.starts {
-		if s.at >= from && s.at < from+o.period {
+		if s.at >= from && s.at < from+period {
 			sum += s.weight
 		}
 	}
@@ -45,12 +45,12 @@ func (o *logOracle) within(from int64) (sum int64) {
 
 // passes tells whether every interval around an instant has room. An interval can
 // be moved later until it begins with a start, or with the instant, and loses none.
-func (o *logOracle) passes(at, cost int64) bool {
-	if o.within(at)+cost > o.count {
+func (o *logOracle) passes(at, cost, period int64) bool {
+	if o.within(at, period)+cost > o.count {
 		return false
 	}
 	for _, s := range o.starts {
-		if s.at > at-o.period && s.at <= at && o.within(s.at)+cost > o.count {
+		if s.at > at-period && s.at <= at && o.within(s.at, period)+cost > o.count {
 			return false
 		}
 	}
@@ -59,12 +59,12 @@ func (o *logOracle) passes(at, cost int64) bool {
 
 // earliest tries the instants at which an interval gets less: when it leaves a
 // start behind.
-func (o *logOracle) earliest(from, cost int64) int64 {
-	if o.passes(from, cost) {
+func (o *logOracle) earliest(from, cost, period int64) int64 {
+	if o.passes(from, cost, period) {
 		return from
 	}
 	for _, s := range o.starts {
-		if at := s.at + o.period; at > from && o.passes(at, cost) {
+		if at := s.at + period; at > from && o.passes(at, cost, period) {
 			return at
 		}
 	}
@@ -72,9 +72,14 @@ func (o *logOracle) earliest(from, cost int64) int64 {
 }
 
 func (o *logOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
-	at := o.earliest(now, cost)
-	if at-now > wait {
-		return false, at
+	at := o.earliest(now, cost, o.period)
+	if at > now {
+		// A slot ahead keeps half a percent more from others, 20 ms at most.
+		slot := o.earliest(at, cost, o.period+min(o.period/200, 20_000))
+		if slot-now > wait {
+			return false, at
+		}
+		at = slot
 	}
 	start := logStart{at: at, cost: cost, weight: cost, nth: len(o.granted)}
 	o.granted = append(o.granted, at)

@@ -4,6 +4,10 @@
 -- A slot ahead is a start whose time has not come. It counts like any other, so a
 -- request that would pass now may have to wait because of the slots after it.
 --
+-- A slot ahead keeps a little more than a period from the starts before and after it,
+-- for who wakes for a slot may start late, and the next one may not: MARGIN of the
+-- period, and no more than a start may be late at all.
+--
 -- Starts are facts: other numbers count those that are remembered as they are. The
 -- slot is the first instant that passes, also ahead of now: a log has no reset at
 -- which all would begin at once, since each token comes back a period after it
@@ -33,6 +37,9 @@ local AFTER_ALL = 9007199254740992
 -- By how much a clock may be set back, as when a replica takes over, and all starts
 -- that count by then are still known; no more than a period.
 local MOST_SET_BACK_US = 1000000
+
+-- What slots ahead keep from others beyond a period, as a share of it, and at most.
+local MARGIN, MOST_MARGIN_US = 1 / 200, 20000
 
 -- How many tokens one change forgets, and those of the same instant as the last.
 local MOST_FORGOTTEN = 128
@@ -143,8 +150,8 @@ end
 -- closed until a period after the first. So this looks for the latest token that
 -- begins a full interval around `at`, goes where that ends, and looks again. A
 -- token that begins none tells how far back the next candidate is.
-function sliding_log.earliest(state, limit, cost, from, now)
-  local period_us, room = limit.period_us, limit.count - cost
+local function first_passing(state, limit, period_us, cost, from)
+  local room = limit.count - cost
   local closed, at = state.closed, from
   if closed and cost >= closed.cost and from >= closed.from and from < closed.till then
     at = closed.till
@@ -166,13 +173,21 @@ function sliding_log.earliest(state, limit, cost, from, now)
       place = candidate
     end
   until not is_full
+  return at, steps
+end
+
+function sliding_log.earliest(state, limit, cost, from, now)
+  local at, steps = first_passing(state, limit, limit.period_us, cost, from)
   if steps >= LONG_SEARCH and at > from then
     close(state, cost, from, at, now)
   end
   return at
 end
 
-sliding_log.spread = sliding_log.earliest
+function sliding_log.spread(state, limit, cost, from)
+  local margin_us = math.min(MOST_MARGIN_US, math.floor(limit.period_us * MARGIN))
+  return (first_passing(state, limit, limit.period_us + margin_us, cost, from))
+end
 
 local function name_of(slot, number)
   return int(slot) .. '/' .. string.format('%06d', number)
