@@ -5,11 +5,15 @@
 -- Before this text stands `joins`: whether tasks are put into line, or told of.
 --
 -- KEYS  as reserve has them, with a line
--- ARGV  the same; attempt does not matter, nor does wait_us to who joins
+-- ARGV  the same; attempt does not matter, and for who joins, wait_us is the instant at
+--       which it came, or 0 for now
 -- Reply as reserve's, receipts and all. granted is 2 for who is in line now, or would
 --       be; 0 for who was only to be told, and may start
 -- A blind retry is safe: who is in line keeps its place.
 -- Needs Redis 6.2.
+
+-- Who came longer ago comes now.
+local MOST_AGO_US = 60000000
 
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)
@@ -35,6 +39,9 @@ local function place(task, wait_us, who, urgent)
     reply[i] = 0
   end
   if joins then
+    if wait_us > now - MOST_AGO_US and wait_us < now then
+      task.came = wait_us
+    end
     reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
       line.join(task, costs, at, held_by)
   elseif has_to_wait(task, at, held_by, wait_us) then

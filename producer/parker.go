@@ -47,11 +47,11 @@ func (p *parker) enqueue(ctx context.Context, task *asynq.Task, options []asynq.
 	if err != nil || ahead.Outcome == throttle.Never {
 		return nil, false, nil //nolint:nilerr // a worker will ask, and tell what is wrong
 	}
-	delay := ahead.RetryAfter()
-	if ahead.Place == nil {
-		if delay = b.missing(policy, &ahead, time.Now()); delay == 0 {
-			return nil, false, nil
-		}
+	delay, since := ahead.RetryAfter(), time.Time{}
+	if ahead.Place != nil {
+		since = ahead.Place.Since
+	} else if delay = b.missing(policy, &ahead, time.Now()); delay == 0 {
+		return nil, false, nil
 	}
 	returns := time.Now().Add(policy.Backstop(delay, ahead.HeldBy))
 	info, err = p.client.EnqueueContext(ctx, task,
@@ -59,7 +59,7 @@ func (p *parker) enqueue(ctx context.Context, task *asynq.Task, options []asynq.
 	if err != nil && !p.isThere(err, plan, task, options) {
 		return nil, true, err
 	}
-	if _, failed := p.limiter.Join(context.WithoutCancel(ctx), request); failed != nil {
+	if _, failed := p.limiter.Join(context.WithoutCancel(ctx), request, since); failed != nil {
 		p.log.Warn("could not put a task into line, it comes by itself later",
 			zap.String("policy", policy.Name), zap.String("task_id", request.TaskID),
 			zap.Time("returns", returns), zap.Error(failed))

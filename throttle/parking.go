@@ -44,12 +44,19 @@ func (l *Limiter) LookAhead(ctx context.Context, request Request) (Decision, err
 }
 
 // Join puts the task of a request into the waiting line of its policy, whoever is in
-// line, without asking for its start: it will be woken when its turn comes. A task that
-// is in line keeps its place. It is for a task that can be woken already. Of the
-// request, Policy, TaskID and Attributes count, and TaskID must not be empty. Concurrent
-// calls for one policy travel together. Its errors are Reserve's; a task that can never
-// pass does not join.
-func (l *Limiter) Join(ctx context.Context, request Request) (Decision, error) {
+// line, without asking for its start: it will be woken when its turn comes. It stands
+// among those who came when it did, which is now if since is zero or more than a minute
+// ago; LookAhead tells a Place.Since that no other has. A task that is in line keeps its
+// place. It must be there to be woken already.
+//
+// Of the request, Policy, TaskID and Attributes count, and TaskID must not be empty.
+// Concurrent calls for one policy travel together. Its errors are Reserve's; a task that
+// can never pass does not join.
+func (l *Limiter) Join(ctx context.Context, request Request, since time.Time) (Decision, error) {
+	request.MaxWait = 0 // nothing of a wait is asked for; the script takes an instant here
+	if !since.IsZero() {
+		request.MaxWait = time.Duration(since.UnixMicro()) * time.Microsecond
+	}
 	return l.park(ctx, request, "join the line", func(p *parking) *flight { return &p.joins })
 }
 

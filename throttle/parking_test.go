@@ -28,7 +28,7 @@ func (p *play) park(all tasks, task string, attributes map[string]string) {
 		p.ask(task, attributes)
 		return
 	}
-	joined, err := p.limiter.Join(p.t.Context(), request)
+	joined, err := p.limiter.Join(p.t.Context(), request, ahead.Place.Since)
 	require.NoError(p.t, err)
 	require.Equal(p.t, ahead.Place, joined.Place, "as was told")
 	if p.idle {
@@ -121,14 +121,22 @@ func TestJoiningAnEmptyLineIsHeard(t *testing.T) {
 		})
 		defer listening.Wait()
 		defer stop()
-		assert.Equal(t, "api", <-heard, "it listens now")
+		hears := func(what string) {
+			select {
+			case policy := <-heard:
+				assert.Equal(t, "api", policy)
+			case <-time.After(10 * time.Second):
+				assert.Fail(t, what)
+			}
+		}
+		hears("it does not listen")
 		joined, err := p.limiter.Join(t.Context(), throttle.Request{
 			Policy: "api", TaskID: "x", Attributes: map[string]string{"lane": "a"},
-		})
+		}, time.Time{})
 		require.NoError(t, err)
 		assert.Equal(t, int64(1), joined.Place.Position)
 		assert.Zero(t, joined.RetryAfter())
-		assert.Equal(t, "api", <-heard)
+		hears("nobody told of it")
 		call, err := p.limiter.Wake(t.Context(), "api", throttle.Waking{As: "us"})
 		require.NoError(t, err)
 		require.Len(t, call.Tasks, 1)
@@ -148,7 +156,7 @@ func TestJoiningTogether(t *testing.T) {
 				together.Go(func() {
 					joined, err := p.limiter.Join(t.Context(), throttle.Request{
 						Policy: "api", TaskID: cost(i), Attributes: map[string]string{"lane": "a"},
-					})
+					}, time.Time{})
 					if assert.NoError(t, err) {
 						positions[i] = joined.Place.Position
 					}
@@ -163,6 +171,34 @@ func TestJoiningTogether(t *testing.T) {
 		assert.Equal(t, int64(100), sorted[99])
 		assert.Len(t, slices.Compact(sorted), 100)
 		assert.Equal(t, first, join())
+	})
+}
+
+// Who joins late stands where it came; but not where nobody can have come.
+func TestWhoJoinsStandsWhereItCame(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
+		for i := range 6 {
+			p.at(time.Duration(i) * time.Minute / 2)
+			p.ask(cost(i), map[string]string{"lane": "a"})
+		}
+		for _, c := range []struct {
+			task     string
+			since    time.Duration
+			position int64
+		}{
+			{"seconds ago", 110 * time.Second, 4},
+			{"more than a minute ago", 89 * time.Second, 7},
+			{"ahead", 200 * time.Second, 8},
+			{"seconds ago", 140 * time.Second, 4}, // it is there
+		} {
+			joined, err := p.limiter.Join(t.Context(), throttle.Request{
+				Policy: "api", TaskID: c.task, Attributes: map[string]string{"lane": "a"},
+			}, noon.Add(c.since))
+			require.NoError(t, err)
+			assert.Equal(t, c.position, joined.Place.Position, c.task)
+		}
 	})
 }
 
@@ -184,7 +220,7 @@ func TestUrgentTasksLookAhead(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, ahead.Place)
 		assert.Equal(t, int64(2), ahead.Place.Position)
-		joined, err := p.limiter.Join(t.Context(), request)
+		joined, err := p.limiter.Join(t.Context(), request, ahead.Place.Since)
 		require.NoError(t, err)
 		assert.Equal(t, ahead.Place, joined.Place)
 	})
@@ -197,7 +233,10 @@ func TestWhatCanNotJoin(t *testing.T) {
 	limit.Cost, limit.Per = "points", "key"
 	p := newPlay(t, server, throttle.Policy{Limits: []throttle.Limit{limit}})
 	for name, step := range map[string]func(context.Context, throttle.Request) (throttle.Decision, error){
-		"look ahead": p.limiter.LookAhead, "join": p.limiter.Join,
+		"look ahead": p.limiter.LookAhead,
+		"join": func(ctx context.Context, request throttle.Request) (throttle.Decision, error) {
+			return p.limiter.Join(ctx, request, time.Time{})
+		},
 	} {
 		request := throttle.Request{Policy: "api", TaskID: "x", Attributes: map[string]string{"key": "a", "points": "2"}}
 		decision, err := step(t.Context(), request)

@@ -200,17 +200,17 @@ function line.look(task, costs, at)
   local place = task.urgent and came - line.urgent_us or came
   local position = 1 + (task.urgent and redis.call('ZCOUNT', row.key, '-inf', int(place)) or row.size)
   local expected = expected_at(at, ahead_of(row, position, line.count), position, costs)
-  row.size, line.count = row.size + 1, line.count + 1
+  row.size, line.count, line.last = row.size + 1, line.count + 1, came
   return 2, expected, position, came
 end
 
 -- A denied task takes its place: at the end of its row, or where it was. Returns 2, the
 -- instant at which it is expected to start, its position and its place; or 3 and these
 -- if it is turned away. `at` is the first instant at which it would pass if it were
--- alone, and `held_by` the limit that says so.
+-- alone, and `held_by` the limit that says so. A task that has `came` came then.
 function line.join(task, costs, at, held_by)
   local row = line_row(task.row)
-  local came = math.max(now, line.last + 1)
+  local came = task.came or math.max(now, line.last + 1)
   local place = task.place or task.urgent and came - line.urgent_us or came
   line.kept = math.max(line.kept, now + KEPT_US)
   local added = redis.call('ZADD', row.key, 'NX', int(place), task.member)
@@ -219,7 +219,7 @@ function line.join(task, costs, at, held_by)
     move_tag(row.lane, -(task.share or share_of(costs, task.weight)))
   end
   local position = row.size + 1
-  if added == 0 or task.place or task.urgent then
+  if added == 0 or task.place or task.urgent or came <= line.last then
     position = redis.call('ZRANK', row.key, task.member) + 1
   end
   local ahead = ahead_of(row, position, line.count + added - 1)
