@@ -19,6 +19,8 @@ type contender struct {
 	spread time.Duration
 	// policy is what Rampmeter's policies file says beside the limit.
 	policy string
+	// atOnce has its producer know the policies, too.
+	atOnce bool
 }
 
 type kind string
@@ -49,6 +51,7 @@ func contenders() []*contender {
 		{name: "BullMQ", kind: bullMQ},
 		{name: "rampmeter, waiting", kind: rampmeter, policy: "    max_wait: 5s\n"},
 		{name: "rampmeter, parked", kind: rampmeter, policy: "    lane: " + tenantAttribute + "\n"},
+		{name: "rampmeter, parked at once", kind: rampmeter, policy: "    lane: " + tenantAttribute + "\n", atOnce: true},
 	}
 }
 
@@ -66,6 +69,8 @@ func (c *contender) unfit(s *scenario) string {
 		return "its limit of jobs at once needs no limiter"
 	case c.kind == bullMQ && s.spent:
 		return "its limiter holds jobs back before they are attempted"
+	case c.atOnce && s.spent:
+		return "its producer puts tasks into line before they are attempted"
 	}
 	return ""
 }

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/producer"
+	"github.com/rampmeter/rampmeter/throttle"
 )
 
 // enqueue puts lanes into the queue. Tasks are numbered in that order, from first on.
@@ -18,6 +23,9 @@ func (t *turn) enqueue(ctx context.Context, lanes []lane, first int) error {
 	}
 	if t.contender.kind == bullMQ {
 		return t.bullMQ.enqueue(ctx, t.redis, lanes, first)
+	}
+	if t.contender.atOnce {
+		return t.enqueueBatch(ctx, lanes, first)
 	}
 	client := asynq.NewClient(connection(t.redis))
 	defer client.Close()
@@ -36,6 +44,34 @@ func (t *turn) enqueue(ctx context.Context, lanes []lane, first int) error {
 		return t.spend(ctx)
 	}
 	return nil
+}
+
+// enqueueBatch does the same by Rampmeter's producer, as a batch.
+func (t *turn) enqueueBatch(ctx context.Context, lanes []lane, first int) error {
+	client := redis.NewClient(t.redis)
+	defer client.Close()
+	policies, err := throttle.Parse("policies.yaml", []byte(t.contender.policiesFile(t.scenario.limit)))
+	if err != nil {
+		return err
+	}
+	limiter, err := throttle.New(client, policies)
+	if err != nil {
+		return err
+	}
+	p, err := producer.FromConfig(producer.Config{Limiter: limiter})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	var lines strings.Builder
+	for _, lane := range lanes {
+		for range lane.Tasks {
+			fmt.Fprintf(&lines, `{"type":%q,"payload":%d,"attributes":{%q:%q}}`+"\n", taskType, first, tenantAttribute, lane.Name)
+			first++
+		}
+	}
+	_, err = p.Batch(ctx, strings.NewReader(lines.String()), producer.BatchConfig{})
+	return err
 }
 
 // portions are what is enqueued before the workers go, and what is while they work.

@@ -23,7 +23,7 @@ var metrics = []metric{
 	// Commands are what a meter counts, from the start to the last task's end,
 	// without those of the producer.
 	{"commands_per_task", "commands", decimals(1), commandsPerTask},
-	{"commands_per_enqueue", "", decimals(1), commandsPerEnqueue},
+	{"commands_per_enqueue", "enqueue", decimals(1), commandsPerEnqueue},
 	// Those from when all tasks had been seen, for each start from then on.
 	{"commands_per_wake", "per wake", decimals(1), commandsPerWake},
 	// What was started of what the limit allows from the first start to the last. It is
