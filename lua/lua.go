@@ -98,11 +98,17 @@ func policy(limits []Limit, further ...string) string {
 		if !slices.Contains(known, l.Algorithm) {
 			known = append(known, l.Algorithm)
 			text.WriteString("do\n") // Lua has room for 200 local names at a time
-			if l.Algorithm == "sliding_window" {
+			switch l.Algorithm {
+			case "sliding_window":
 				text.WriteString(read("fragments/buckets.lua"))
+			case "token_bucket":
+				text.WriteString("local put_off\n")
 			}
 			for _, suffix := range append([]string{""}, further...) {
 				text.WriteString(read("fragments/" + l.Algorithm + suffix + ".lua"))
+			}
+			if l.Algorithm == "token_bucket" && len(limits) > 1 {
+				text.WriteString(read("fragments/put_off.lua"))
 			}
 			fmt.Fprintf(&text, "algorithms.%s = %[1]s\nend\n", l.Algorithm)
 		}

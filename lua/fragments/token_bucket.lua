@@ -10,11 +10,15 @@
 -- it as it stands: nobody else's slot moves, so no count can go wrong. Left
 -- unused, it is gone once its time has passed. At most MAX_FREE are kept.
 --
+-- A slot that another limit puts off is no part of the TAT until its time has come;
+-- see fragments/put_off.lua, which is there if there are other limits.
+--
 -- State: "<tat_us>/<full_us>" or "<tat_us>+<part>/<full_us>", where full_us is how
 --        long an empty bucket took to fill when this was written; then for each
---        free slot ";<slot_us>:<cost>:<tat_us>:<part>" with the TAT and part that
---        its reservation left behind. Where the limit keeps something, what
---        fragments/spare.lua says comes before the free slots, in tokens.
+--        instant of slots that were put off "@<slot_us>:<cost>", and for each free
+--        slot ";<slot_us>:<cost>:<tat_us>:<part>" with the TAT and part that its
+--        reservation left behind. Where the limit keeps something, what
+--        fragments/spare.lua says comes before them, in tokens.
 local token_bucket = {}
 
 local MAX_FREE = 64
@@ -39,10 +43,46 @@ local function prepare(limit)
   limit.full_text = int(limit.full_us)
 end
 
+-- Moves the TAT by a number of tokens, later or (negative) earlier.
+local function move(state, limit, tokens)
+  if limit.token_parts == 0 and state.part == 0 then
+    state.tat = state.tat + tokens * limit.token_us
+    return
+  end
+  local us, part = worth(limit, math.abs(tokens))
+  if tokens < 0 then
+    us, part = -us, -part
+  end
+  part = part + state.part
+  state.tat = state.tat + us + floor(part / limit.count)
+  state.part = part % limit.count
+end
+
+-- What a start does to the TAT of a state, or of a copy of one.
+local function start(state, limit, cost, at)
+  if state.tat < at then
+    state.tat, state.part = at, 0
+  end
+  move(state, limit, cost)
+end
+
+-- Makes the first of the slots that were put off a part of the TAT.
+local function settle(state, limit)
+  local slot = table.remove(state.put_off, 1)
+  start(state, limit, slot.cost, slot.at)
+  if #state.put_off == 0 then
+    state.put_off = nil
+  end
+end
+
 -- Other numbers than those the state was written with: the bucket keeps the share
 -- of it that was used. Slots ahead stay where they are, and new ones come after
 -- them.
 local function rescale(state, limit, now, was_full_us)
+  for _, slot in ipairs(state.put_off or {}) do
+    state.tat = max(state.tat, slot.at + was_full_us)
+  end
+  state.put_off = nil
   local debt_us = state.tat + min(state.part, 1) - now
   state.part, state.changed = 0, true
   if debt_us > was_full_us then
@@ -54,18 +94,26 @@ end
 
 -- Reads a state with more than a TAT in it; see above.
 local function load_all(raw, limit, now)
-  local tat, part, was_full_us, left_over, free = string.match(raw, '^(%d+)%+?(%d*)/(%d+)(!?[%d,]*)(.*)$')
+  local tat, part, was_full_us, left_over, slots, free =
+    string.match(raw, '^(%d+)%+?(%d*)/(%d+)(!?[%d,]*)([@%d:]*)(.*)$')
   if not tat or string.find(free, '^[^;]') then
     return { tat = 0, part = 0, is_foreign = true }
   end
   local state = { tat = tonumber(tat), part = tonumber(part) or 0 }
-  if limit.keeps and tonumber(was_full_us) == limit.full_us then
-    state.spare = spare.load(left_over, now, state.tat)
+  for at, cost in string.gmatch(slots, '@(%d+):(%d+)') do
+    state.put_off = state.put_off or {}
+    table.insert(state.put_off, { at = tonumber(at), cost = tonumber(cost) })
   end
   if tonumber(was_full_us) ~= limit.full_us then
     rescale(state, limit, now, tonumber(was_full_us))
     state.spare = limit.keeps and spare.load('', now, state.tat) or nil
     return state
+  end
+  while state.put_off and (not put_off or limit.keeps or state.put_off[1].at <= now) do
+    settle(state, limit)
+  end
+  if limit.keeps then
+    state.spare = spare.load(left_over, now, state.tat)
   end
   for slot, cost, left, left_part in string.gmatch(free, ';(%d+):(%d+):(%d+):(%d+)') do
     if tonumber(slot) >= now then
@@ -93,12 +141,14 @@ function token_bucket.load(raw, limit, now)
   return load_all(raw, limit, now)
 end
 
-function token_bucket.earliest(state, limit, cost, from)
+-- The first instant at which a cost passes by the TAT alone.
+local function by_tat(state, limit, cost)
   local us, part = worth(limit, limit.capacity - cost)
-  local at = state.tat - us
-  if state.part > part then
-    at = at + 1
-  end
+  return state.tat - us + (state.part > part and 1 or 0)
+end
+
+function token_bucket.earliest(state, limit, cost, from)
+  local at = state.put_off and put_off.earliest(state, limit, cost, from) or by_tat(state, limit, cost)
   if at <= from or state.spare and spare.suffices(state.spare, cost, from) then
     return from
   end
@@ -115,21 +165,6 @@ end
 -- A bucket hands its future tokens out evenly by itself.
 token_bucket.spread = token_bucket.earliest
 
--- Moves the TAT by a number of tokens, later or (negative) earlier.
-local function move(state, limit, tokens)
-  if limit.token_parts == 0 and state.part == 0 then
-    state.tat = state.tat + tokens * limit.token_us
-    return
-  end
-  local us, part = worth(limit, math.abs(tokens))
-  if tokens < 0 then
-    us, part = -us, -part
-  end
-  part = part + state.part
-  state.tat = state.tat + us + floor(part / limit.count)
-  state.part = part % limit.count
-end
-
 -- Takes the cost out of a free slot, if there is one at that instant.
 local function take_free(state, cost, at)
   for i, free in ipairs(state.free) do
@@ -143,16 +178,24 @@ local function take_free(state, cost, at)
   end
 end
 
+-- The receipt is the TAT and part that were left behind; of a slot that was put off, a
+-- TAT that is not later than that, and PUT_OFF.
+local PUT_OFF = -1
+
 function token_bucket.take(state, limit, cost, at, now)
   local free = state.free and take_free(state, cost, at)
   if free then
     return free.tat, free.part
   end
-  local before = limit.keeps and token_bucket.status(state, limit, now)
-  if state.tat < at then
-    state.tat, state.part = at, 0
+  if put_off and not limit.keeps and at > max(now, by_tat(state, limit, cost)) then
+    put_off.take(state, limit, cost, at, now)
+    return at + (worth(limit, cost)), PUT_OFF
   end
-  move(state, limit, cost)
+  local before = limit.keeps and token_bucket.status(state, limit, now)
+  start(state, limit, cost, at)
+  if state.put_off then
+    put_off.settle(state, limit, now)
+  end
   if limit.keeps then
     state.spare = spare.note(state.spare, before, token_bucket.status(state, limit, at), cost, at, now)
   end
@@ -161,10 +204,16 @@ end
 
 -- Where a token is worth whole microseconds.
 function token_bucket.passing(state, limit, cost, now)
-  if limit.token_parts > 0 or state.part > 0 or state.free then
+  if limit.token_parts > 0 or state.part > 0 or state.free or state.put_off then
     return 1
   end
   return floor((limit.full_us - max(0, state.tat - now)) / (cost * limit.token_us))
+end
+
+-- How many tokens come back in a time.
+local function tokens_in(limit, us)
+  -- Whole periods first: us * count would leave the exact integers.
+  return floor(us / limit.period_us) * limit.count + floor(us % limit.period_us * limit.count / limit.period_us)
 end
 
 -- How many tokens of a take that left `tat` behind can be taken out of the TAT.
@@ -176,8 +225,7 @@ local function returnable(state, limit, tat, now)
   if us <= 0 then
     return 0
   end
-  return floor(us / limit.period_us) * limit.count
-    + floor(us % limit.period_us * limit.count / limit.period_us)
+  return tokens_in(limit, us)
 end
 
 -- Takes the newest reservation out of the TAT, if it is this one.
@@ -190,6 +238,9 @@ local function undo(state, limit, cost, tat, part)
 end
 
 function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
+  if part == PUT_OFF and put_off and put_off.recount(state, slot, -cost) then
+    return true
+  end
   if undo(state, limit, cost, tat, part) then
     -- That may lay bare free slots that are the newest now.
     local free = state.free or {}
@@ -211,11 +262,17 @@ function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
     place = place + 1
   end
   state.free = free
+  if part == PUT_OFF then
+    tat, part = 0, 0 -- nobody knows what it left behind
+  end
   table.insert(free, place, { slot = slot, cost = cost, tat = tat, part = part })
   return true
 end
 
-function token_bucket.adjust(state, limit, more, _, now, tat)
+function token_bucket.adjust(state, limit, more, slot, now, tat, part)
+  if part == PUT_OFF and put_off and put_off.recount(state, slot, more) then
+    return true
+  end
   if more > 0 and state.tat < now then
     state.tat, state.part = now, 0
   end
@@ -230,6 +287,9 @@ function token_bucket.adjust(state, limit, more, _, now, tat)
 end
 
 function token_bucket.status(state, limit, now)
+  if state.put_off then
+    return put_off.status(state, limit, now)
+  end
   local debt_us = state.tat + min(state.part, 1) - now
   if debt_us <= 0 then
     return limit.capacity, 0
@@ -253,8 +313,12 @@ function token_bucket.store(state, limit, now)
   if state.spare then
     text = text .. spare.store(state.spare)
   end
+  for _, slot in ipairs(state.put_off or {}) do
+    text = text .. string.format('@%d:%d', slot.at, slot.cost)
+  end
   for _, free in ipairs(state.free or {}) do
     text = text .. string.format(';%d:%d:%d:%d', free.slot, free.cost, free.tat, free.part)
   end
-  return text, ttl_ms(state.tat + min(state.part, 1) - now)
+  local last = state.put_off and put_off.last(state, limit) or state
+  return text, ttl_ms(last.tat + min(last.part, 1) - now)
 end
