@@ -38,8 +38,9 @@ type Limit struct {
 type Scripts struct {
 	Reserve, Peek, Cancel, Adjust, Freeze, Renew, Release, Recent, Reconcile, Refused *redis.Script
 	// Ask is Reserve for tasks that join the policy's waiting line when they are
-	// denied, Wake what calls them from there, and Review what has them looked at anew.
-	Ask, Wake, Review *redis.Script
+	// denied, Wake what calls them from there. Review has them looked at anew, and Recall
+	// those of a line that is not served any more.
+	Ask, Wake, Review, Recall *redis.Script
 	// LookAhead tells where tasks would stand in line, Join puts them there.
 	LookAhead, Join *redis.Script
 }
@@ -78,6 +79,7 @@ func WithClock(clock string, limits ...Limit) Scripts {
 		Freeze:    redis.NewScript(clock + read("freeze.lua")),
 		Refused:   redis.NewScript(clock + read("refused.lua")),
 		Review:    redis.NewScript(clock + read("review.lua")),
+		Recall:    redis.NewScript(clock + read("recall.lua")),
 	}
 }
 

@@ -423,6 +423,7 @@ elseif #lanes == 0 and not lanes_left and not more_rows and expected - #forgotte
   -- Nobody is in line any more.
   redis.call('DEL', KEYS[2], line_key('ready'), line_key('lanes'), line_key('urgent'), line_key('weights'),
     line_key('asked'), line_key('leader'))
+  line.list('SREM')
   return reply
 end
 redis.call('ZREMRANGEBYSCORE', line_key('lanes'), '-inf', string.format('%.3f', line.virtual))

@@ -263,7 +263,7 @@ func TestRefusedTasksDoNotJoin(t *testing.T) {
 		require.NoError(t, err)
 		_, err = l.Enqueue(t.Context(), call("a"), asynq.Unique(time.Hour))
 		require.ErrorIs(t, err, asynq.ErrDuplicateTask)
-		size := srv.Client().ZCard(t.Context(), "rm:{api}/line/row:1:a,").Val()
+		size := srv.Client().ZCard(t.Context(), "rm:{api}/line:tenant/row:1:a,").Val()
 		assert.Equal(t, int64(3), size, "the two before, and mine")
 	})
 }
@@ -295,7 +295,7 @@ func TestBatchJoinsTogether(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, n, summary.Enqueued)
 		assert.Less(t, l.asked.calls.Load(), int64(2*n*2/3), "calls are shared")
-		members := srv.Client().ZRange(t.Context(), "rm:{api}/line/row:1:a,", 2, -1).Val()
+		members := srv.Client().ZRange(t.Context(), "rm:{api}/line:tenant/row:1:a,", 2, -1).Val()
 		require.Len(t, members, n)
 		for i, member := range members {
 			var id int
@@ -319,7 +319,7 @@ func TestBatchOfOneWorkerJoinsInOrder(t *testing.T) {
 	}
 	_, err := l.Batch(t.Context(), strings.NewReader(lines.String()), producer.BatchConfig{Workers: 1})
 	require.NoError(t, err)
-	members := srv.Client().ZRange(t.Context(), "rm:{api}/line/row:1:a,", 2, -1).Val()
+	members := srv.Client().ZRange(t.Context(), "rm:{api}/line:tenant/row:1:a,", 2, -1).Val()
 	assert.Len(t, members, 50)
 	assert.IsIncreasing(t, members)
 }
@@ -345,7 +345,7 @@ func TestBatchJoinsAfterItsOwnRetry(t *testing.T) {
 	summary, err := p.Batch(t.Context(), strings.NewReader(line), producer.BatchConfig{})
 	require.NoError(t, err)
 	assert.Equal(t, 1, summary.Enqueued)
-	assert.Equal(t, int64(3), srv.Client().ZCard(t.Context(), "rm:{api}/line/row:1:a,").Val())
+	assert.Equal(t, int64(3), srv.Client().ZCard(t.Context(), "rm:{api}/line:tenant/row:1:a,").Val())
 }
 
 // Concurrent producers of single tasks share calls, and every task has a place.
@@ -362,7 +362,7 @@ func TestProducersJoinTogether(t *testing.T) {
 			})
 		}
 		producers.Wait()
-		assert.Equal(t, int64(52), srv.Client().ZCard(t.Context(), "rm:{api}/line/row:1:a,").Val())
+		assert.Equal(t, int64(52), srv.Client().ZCard(t.Context(), "rm:{api}/line:tenant/row:1:a,").Val())
 		tasks, err := l.inspector.ListScheduledTasks("default", asynq.PageSize(100))
 		require.NoError(t, err)
 		require.Len(t, tasks, 50)
@@ -386,7 +386,7 @@ func TestAttributesOfAFunction(t *testing.T) {
 	defer p.Close()
 	_, err = p.Enqueue(t.Context(), asynq.NewTask("call", []byte("a")))
 	require.NoError(t, err)
-	assert.Equal(t, int64(3), srv.Client().ZCard(t.Context(), "rm:{api}/line/row:1:a,").Val())
+	assert.Equal(t, int64(3), srv.Client().ZCard(t.Context(), "rm:{api}/line:tenant/row:1:a,").Val())
 }
 
 func TestFromConfigNeedsALimiter(t *testing.T) {

@@ -109,7 +109,7 @@ func (l *lanes) eventually(what string, condition func() bool) {
 func (l *lanes) ended(srv *throttletest.Server) {
 	l.t.Helper()
 	l.eventually("an empty queue", func() bool { return l.queue().Size == 0 })
-	l.eventually("an empty line", func() bool { return srv.Client().Exists(l.t.Context(), "rm:{api}/line").Val() == 0 })
+	l.eventually("an empty line", func() bool { return srv.Client().Exists(l.t.Context(), "rm:{api}/lines").Val() == 0 })
 	assert.Zero(l.t, l.queue().FailedTotal)
 }
 
@@ -220,7 +220,7 @@ func TestParkingHalfDoneLosesNothing(t *testing.T) {
 		w := l.start(srv, 2, 10)
 		w.wait(t, 1)
 		l.eventually("an empty line", func() bool {
-			return srv.Client().Exists(t.Context(), "rm:{api}/line").Val() == 0
+			return srv.Client().Exists(t.Context(), "rm:{api}/lines").Val() == 0
 		})
 		assert.Equal(t, 10, l.queue().Scheduled)
 		_, err := l.inspector.RunAllScheduledTasks("default")
@@ -244,7 +244,7 @@ func TestJoiningALineThatHasEmptied(t *testing.T) {
 				l.open()
 				w = l.start(srv, 2, 10)
 				l.eventually("an empty line", func() bool {
-					return srv.Client().Exists(t.Context(), "rm:{api}/line").Val() == 0
+					return srv.Client().Exists(t.Context(), "rm:{api}/lines").Val() == 0
 				})
 			}
 			return nil
@@ -275,7 +275,7 @@ func TestParkedTasksThatGoLeaveTheLine(t *testing.T) {
 		w := l.start(srv, 2, 10)
 		ran := w.wait(t, 5)
 		slices.Sort(ran) // of those that were woken together, any may be first
-		l.eventually("an empty line", func() bool { return srv.Client().Exists(t.Context(), "rm:{api}/line").Val() == 0 })
+		l.eventually("an empty line", func() bool { return srv.Client().Exists(t.Context(), "rm:{api}/lines").Val() == 0 })
 		assert.Equal(t, []string{"a/0005", "a/0006", "a/0007", "a/0008", "a/0009"}, ran)
 		l.eventually("all but the archived one gone", func() bool { return l.queue().Size == 1 })
 		assert.Equal(t, asynq.TaskStateArchived, l.stateOf(parked[4]).State)

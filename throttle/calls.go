@@ -85,7 +85,7 @@ func (c *policyCalls) keys(claims ...*claim) []string {
 func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, args []any) {
 	keys = c.keys()
 	if inLine {
-		keys = append(keys, lineKey(c.policy.Name))
+		keys = append(keys, c.line.key)
 		args = c.line.standing(claims)
 	}
 	places := make(map[string]int, len(c.policy.Limits))
@@ -327,7 +327,7 @@ func (c *policyCalls) cancel(ctx context.Context, r *Reservation, part *claim) e
 		}
 	}
 	keys, args := c.keys(r.claim), []any{r.At.UnixMicro(), keyName(r.claim.request.TaskID)}
-	keys = append(keys, lineKey(c.policy.Name))
+	keys = append(keys, c.line.key)
 	for i, cost := range part.costs {
 		args = append(args, cost, r.receipts[2*i], r.receipts[2*i+1])
 	}

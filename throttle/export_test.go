@@ -20,6 +20,9 @@ local function ttl_ms(us) return us > 0 and 10000000 or 0 end
 // CallsOf returns what makes a Limiter's calls for one of its policies.
 func CallsOf(l *Limiter, policy string) *policyCalls { return l.inForce.Load().policies[policy] }
 
+// CostsDiffer reports whether tasks have their costs by other attributes.
+func CostsDiffer(a, b Policy) bool { return costAttributes(&a) != costAttributes(&b) }
+
 // ScriptsOf returns the scripts of one of a Limiter's policies.
 func ScriptsOf(l *Limiter, policy string) lua.Scripts { return CallsOf(l, policy).scripts }
 

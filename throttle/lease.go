@@ -180,7 +180,7 @@ func (l *leases) release(ctx context.Context, c *claim, receipts []int64) error 
 		keys = append(keys, l.key(c, i))
 		args = append(args, receipts[2*i])
 	}
-	keys = append(keys, lineKey(l.calls.policy.Name))
+	keys = append(keys, l.calls.line.key)
 	err := l.calls.scripts.Release.Run(ctx, l.calls.redis, keys, args...).Err()
 	if err != nil {
 		return wrapCall("release", l.calls.policy.Name, err)

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +35,8 @@ const (
 // lua/fragments/line.lua.
 type lineOf struct {
 	policy *Policy
+	// key is that of the line in Redis.
+	key string
 	// attributes are those whose values make a row, the lane's first.
 	attributes []string
 	// head is what every script on the line is told.
@@ -45,7 +48,39 @@ func newLineOf(policy *Policy) *lineOf {
 	hasLane := policy.Lane != ""
 	oneRow := len(l.attributes) == 0 || hasLane && len(l.attributes) == 1
 	l.head = []any{hasLane, oneRow}
+	l.key = keyPrefix(policy.Name) + "/line" + l.shape()
 	return l
+}
+
+// shape is what must be the same for tasks to stand in one line: which attributes make a
+// row, and what the costs of its members are those of. Under another shape, tasks stand
+// in another line; see [Limiter.Recall].
+func (l *lineOf) shape() string {
+	rows := make([]string, 0, 1+len(l.attributes))
+	if l.policy.Lane == "" {
+		rows = append(rows, "") // the first is the lane
+	}
+	for _, name := range l.attributes {
+		rows = append(rows, url.QueryEscape(name))
+	}
+	shape := keyName(strings.Join(rows, ",")) + costAttributes(l.policy)
+	if shape == "" {
+		return ""
+	}
+	return ":" + shape
+}
+
+// costAttributes are those that the limits' costs are in; none if all costs are 1.
+func costAttributes(policy *Policy) string {
+	names, isAnyCostly := make([]string, len(policy.Limits)), false
+	for i := range policy.Limits {
+		names[i] = url.QueryEscape(policy.Limits[i].Cost)
+		isAnyCostly = isAnyCostly || names[i] != ""
+	}
+	if !isAnyCostly {
+		return ""
+	}
+	return ";" + keyName(strings.Join(names, ","))
 }
 
 // rowAttributes are those whose values make a row of the waiting line: the lane's
@@ -126,4 +161,8 @@ func (l *lineOf) lane(attributes map[string]string) string {
 	return attributes[l.policy.Lane]
 }
 
-func lineKey(policy string) string { return keyPrefix(policy) + "/line" }
+// linesKey is where the lines of a policy are listed that have somebody in them.
+func linesKey(policy string) string { return keyPrefix(policy) + "/lines" }
+
+// callKey is the channel on which single tasks are called.
+func callKey(policy string) string { return keyPrefix(policy) + "/call" }

@@ -83,6 +83,20 @@ func (p *play) update(policy throttle.Policy) {
 	p.config(policy)
 	require.NoError(p.t, p.limiter.Review(p.t.Context(), "api"))
 	p.wake()
+	p.recall()
+}
+
+// recall has the tasks of lines ask anew that are not served any more.
+func (p *play) recall() {
+	p.t.Helper()
+	call, err := p.limiter.Recall(p.t.Context(), "api", throttle.Waking{As: "us", Near: 350 * time.Millisecond})
+	require.NoError(p.t, err)
+	for _, task := range call.Tasks {
+		p.after(p.latency(), func() { p.ask(task.TaskID, p.everybody[task.TaskID]) })
+	}
+	if call.Next > 0 {
+		p.after(call.Next, p.recall)
+	}
 }
 
 // at sets the clock.

@@ -61,7 +61,7 @@ func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, erro
 	}
 	args = append(args, w.As, wakeTerm.Microseconds(), w.Near.Microseconds(),
 		wakeReach.Microseconds(), wakeBelief.Microseconds())
-	reply, err := calls.scripts.Wake.Run(ctx, l.redis, []string{calls.freezeKey, lineKey(policy)}, args...).Slice()
+	reply, err := calls.scripts.Wake.Run(ctx, l.redis, []string{calls.freezeKey, calls.line.key}, args...).Slice()
 	if err != nil {
 		return Call{}, wrapCall("wake", policy, err)
 	}
@@ -78,7 +78,7 @@ func (l *Limiter) Review(ctx context.Context, policy string) error {
 		return err
 	}
 	for {
-		more, err := calls.scripts.Review.Run(ctx, l.redis, []string{lineKey(policy)}).Bool()
+		more, err := calls.scripts.Review.Run(ctx, l.redis, []string{calls.line.key}).Bool()
 		if err != nil || !more {
 			return wrapCall("review", policy, err)
 		}
@@ -116,20 +116,22 @@ func readCall(reply []any) (Call, error) {
 // Leave takes woken tasks out of line that are not there any more: their places go
 // to those behind them.
 func (l *Limiter) Leave(ctx context.Context, policy string, tasks ...WokenTask) error {
-	if len(tasks) == 0 {
-		return nil
+	calls, err := l.calls(policy)
+	if err != nil || len(tasks) == 0 {
+		return err
 	}
-	return wrapCall("leave", policy, l.redis.HDel(ctx, lineKey(policy)+"/woken", members(tasks)...).Err())
+	return wrapCall("leave", policy, l.redis.HDel(ctx, calls.line.key+"/woken", members(tasks)...).Err())
 }
 
 // AreExpected tells of woken tasks whether they are still waited for: they have not
 // asked yet.
 func (l *Limiter) AreExpected(ctx context.Context, policy string, tasks ...WokenTask) ([]bool, error) {
 	expected := make([]bool, len(tasks))
-	if len(tasks) == 0 {
-		return expected, nil
+	calls, err := l.calls(policy)
+	if err != nil || len(tasks) == 0 {
+		return expected, err
 	}
-	tickets, err := l.redis.HMGet(ctx, lineKey(policy)+"/woken", members(tasks)...).Result()
+	tickets, err := l.redis.HMGet(ctx, calls.line.key+"/woken", members(tasks)...).Result()
 	for i := range tickets {
 		expected[i] = tickets[i] != nil
 	}
@@ -146,7 +148,11 @@ func members(tasks []WokenTask) []string {
 
 // Yield lets another process wake at once, instead of after this one's term.
 func (l *Limiter) Yield(ctx context.Context, policy, as string) error {
-	key := lineKey(policy) + "/leader"
+	calls, err := l.calls(policy)
+	if err != nil {
+		return err
+	}
+	key := calls.line.key + "/leader"
 	leader, err := l.redis.Get(ctx, key).Result()
 	if err != nil || leader != as {
 		return nil //nolint:nilerr // the term ends by itself
@@ -154,7 +160,7 @@ func (l *Limiter) Yield(ctx context.Context, policy, as string) error {
 	if err := l.redis.Del(ctx, key).Err(); err != nil {
 		return wrapCall("yield", policy, err)
 	}
-	return wrapCall("yield", policy, l.redis.Publish(ctx, lineKey(policy)+"/signal", "").Err())
+	return wrapCall("yield", policy, l.redis.Publish(ctx, calls.line.key+"/signal", "").Err())
 }
 
 // Listener is told what happens in waiting lines.
@@ -213,15 +219,15 @@ func (l *Limiter) Signals(ctx context.Context, listener Listener) {
 // about a policy.
 func (g *generation) channels() (channels []string, policies map[string]string) {
 	policies = make(map[string]string, len(g.policies))
-	for name := range g.policies {
-		signal := lineKey(name) + "/signal"
+	for name, calls := range g.policies {
+		signal := calls.line.key + "/signal"
 		policies[signal] = name
-		channels = append(channels, signal, lineKey(name)+"/call")
+		channels = append(channels, signal, callKey(name))
 	}
 	return channels, policies
 }
 
 // CallTask tells every process that a task's turn has come which waits for it there.
 func (l *Limiter) CallTask(ctx context.Context, policy, taskID string) error {
-	return wrapCall("call", policy, l.redis.Publish(ctx, lineKey(policy)+"/call", taskID).Err())
+	return wrapCall("call", policy, l.redis.Publish(ctx, callKey(policy), taskID).Err())
 }

@@ -56,7 +56,7 @@ func (l *Limiter) Where(ctx context.Context, request Request) (*Standing, error)
 
 // where reads a task's place, and how many lanes and tasks there are.
 func (c *policyCalls) where(ctx context.Context, claim *claim) (s *Standing, lanes, count int64, err error) {
-	key, member := lineKey(c.policy.Name), claim.member()
+	key, member := c.line.key, claim.member()
 	row := key + "/row:" + c.line.row(claim.request.Attributes)
 	pipe := c.redis.Pipeline()
 	ticket := pipe.HGet(ctx, key+"/woken", member)

@@ -57,8 +57,13 @@ func (g *generation) calls(policy string) *policyCalls {
 //     released as before. Leases that are held are renewed for as long as they were.
 //   - Tasks in line keep their places, and are woken by the numbers that are in force.
 //     A lane's new weight counts once a task has joined it.
+//   - If tasks are to stand in line by another lane, or limits count by other attributes,
+//     dispatchers have those in line ask anew, which costs each one attempt: they find
+//     themselves in the lanes of now, by when they came; see [Limiter.Recall].
 //   - Reservations of a policy that was removed run to their end; new requests get
-//     [ErrUnknownPolicy].
+//     [ErrUnknownPolicy], and its tasks in line are woken.
+//   - A task that another policy governs now asks that one when its turn has come in the
+//     line that it stands in.
 //
 // All processes that share the policies should be updated at about the same time.
 // Until then each goes by its own numbers, as if it had changed them back.

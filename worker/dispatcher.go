@@ -71,7 +71,7 @@ func (d *dispatcher) close() {
 
 // serve wakes the tasks of one policy.
 func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
-	s := &shift{dispatcher: d, policy: policy}
+	s := &shift{dispatcher: d, policy: policy, rerouted: &on.rerouted}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	follows := false
@@ -114,6 +114,8 @@ type shift struct {
 	policy string
 	leads  bool
 	busy   []busyTask
+	// rerouted tells that tasks may stand in line that are another policy's now.
+	rerouted *atomic.Bool
 }
 
 // review has the tasks looked at anew that were found to be held back by numbers that are
@@ -196,15 +198,16 @@ func (s *shift) run(ctx context.Context, tasks []throttle.WokenTask, tries int) 
 			gone = append(gone, task)
 			continue
 		}
+		strays := s.strays(queue, id)
 		err := s.inspector.RunTask(queue, id)
 		isBetween := isGone(err) && s.spares.has(ctx, task.TaskID)
 		if isGone(err) && !isBetween {
 			err = s.inspector.RunTask(queue, id) // it may be back just now
 		}
 		switch {
-		case err == nil:
-		case isGone(err) && !isBetween:
+		case err == nil && strays, isGone(err) && !isBetween:
 			gone = append(gone, task)
+		case err == nil:
 		case isBetween || strings.Contains(err.Error(), "already running"):
 			if !s.rooms.call(task.TaskID) && tries < callTries {
 				s.callElsewhere(ctx, task)
@@ -245,6 +248,20 @@ func (s *shift) isLaidAside(queue, id string) bool {
 	}
 	return info.State == asynq.TaskStateCompleted ||
 		info.State == asynq.TaskStateArchived && info.LastErr != asynq.ErrLeaseExpired.Error()
+}
+
+// strays reports whether a task is to ask another policy now: nobody is to wait for it
+// here.
+func (s *shift) strays(queue, id string) bool {
+	if !s.rerouted.Load() {
+		return false
+	}
+	info, err := s.inspector.GetTaskInfo(queue, id)
+	if err != nil {
+		return false // RunTask will say
+	}
+	policy := s.limiter.Config().PolicyFor(info.Type)
+	return policy == nil || policy.Name != s.policy
 }
 
 // isGone reports whether asynq has no such task.

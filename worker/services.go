@@ -2,7 +2,11 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
+
+	"github.com/rampmeter/rampmeter/throttle"
 )
 
 // services are those of a dispatcher, one for each policy that is in force.
@@ -15,24 +19,36 @@ type services struct {
 type service struct {
 	nudged  chan struct{} // has something when there is something to do
 	updated chan struct{} // has something when other policies are in force
+	recalls chan struct{} // the same, for recall
 	stop    context.CancelFunc
+	// rerouted is set once tasks may stand in line that are another policy's now.
+	rerouted atomic.Bool
 }
 
 // follow serves the policies that are in force, until ctx ends. The tasks of one that is
-// removed come back by themselves.
+// removed are recalled.
 func (d *dispatcher) follow(ctx context.Context) {
+	var before []throttle.Route
 	for {
 		updated := d.limiter.Updated()
-		policies := d.limiter.Config().Policies
-		names := make([]string, len(policies))
-		for i := range policies {
-			names[i] = policies[i].Name
+		config := d.limiter.Config()
+		names := make([]string, len(config.Policies))
+		for i := range config.Policies {
+			names[i] = config.Policies[i].Name
 		}
-		d.served.become(names, func(name string, on *service) {
+		if before != nil && !slices.Equal(before, config.Routes) {
+			d.served.reroute()
+		}
+		before = config.Routes
+		removed := d.served.become(names, func(name string, on *service) {
 			serving, stop := context.WithCancel(ctx)
 			on.stop = stop
 			d.ended.Go(func() { d.serve(serving, name, on) })
+			d.ended.Go(func() { d.recall(serving, name, on.recalls) })
 		})
+		for _, name := range removed {
+			d.ended.Go(func() { d.recall(ctx, name, nil) })
+		}
 		select {
 		case <-updated:
 		case <-ctx.Done():
@@ -43,8 +59,9 @@ func (d *dispatcher) follow(ctx context.Context) {
 }
 
 // become ends the services of policies that are not among the names, starts those that
-// are missing, and tells the others that there was an update.
-func (s *services) become(names []string, start func(string, *service)) {
+// are missing, and tells the others that there was an update. It returns those that
+// ended.
+func (s *services) become(names []string, start func(string, *service)) (ended []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.byPolicy
@@ -53,8 +70,9 @@ func (s *services) become(names []string, start func(string, *service)) {
 		on, known := before[name]
 		if known {
 			tell(on.updated)
+			tell(on.recalls)
 		} else {
-			on = &service{nudged: make(chan struct{}, 1), updated: make(chan struct{}, 1)}
+			on = &service{nudged: make(chan struct{}, 1), updated: make(chan struct{}, 1), recalls: make(chan struct{}, 1)}
 			start(name, on)
 		}
 		s.byPolicy[name] = on
@@ -62,7 +80,18 @@ func (s *services) become(names []string, start func(string, *service)) {
 	for name, on := range before {
 		if s.byPolicy[name] == nil {
 			on.stop()
+			ended = append(ended, name)
 		}
+	}
+	return ended
+}
+
+// reroute notes that tasks which stand in line may be another policy's now.
+func (s *services) reroute() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, on := range s.byPolicy {
+		on.rerouted.Store(true)
 	}
 }
 

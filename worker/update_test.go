@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -98,5 +99,104 @@ func TestServerUpdatesTasksThatWait(t *testing.T) {
 		require.NoError(t, server.Update(&config))
 		ran.wait(t, 2)
 		assert.Less(t, ran.times[1].Sub(updated), time.Second)
+	})
+}
+
+// parkAll enqueues tasks of a tenant for one after the other of so many groups, and waits
+// until all but the first are in line.
+func (r *rig) parkAll(ran *journal, n, groups int) {
+	r.t.Helper()
+	for i := range n {
+		_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, map[string]string{
+			"tenant": fmt.Sprint(i % groups), "number": fmt.Sprintf("%04d", i),
+		}))
+		require.NoError(r.t, err)
+	}
+	require.Eventually(r.t, func() bool {
+		info, err := r.inspector.GetQueueInfo("default")
+		return err == nil && info.Retry == n-1
+	}, 30*time.Second, 10*time.Millisecond)
+	ran.wait(r.t, 1)
+}
+
+// The line of a policy that is removed is left at once, not at the times that asynq would
+// bring its tasks back.
+func TestTasksOfRemovedPoliciesRun(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
+		limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 1, Period: time.Hour}}
+		r := newRig(t, redis, throttle.Policy{Limits: []throttle.Limit{limit}})
+		ran := newJournal()
+		server := r.serveLive(ran)
+		const n = 150
+		r.parkAll(ran, n, 1)
+		updated := time.Now()
+		require.NoError(t, server.Update(&throttle.Config{Policies: []throttle.Policy{{Name: "other", Limits: perSecond(1, 1)}}}))
+		ran.wait(t, n)
+		assert.Less(t, ran.times[n-1].Sub(updated), 10*time.Second)
+		assert.LessOrEqual(t, outOfOrder(ran.tasks), n/2)
+	})
+}
+
+// Tasks in line share by lanes, and weights, that they did not have when they came.
+func TestLanesComeWhileTasksStandInLine(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
+		slow := perSecond(1, 1)
+		slow[0].Rate.Period = time.Hour
+		r := newRig(t, redis, throttle.Policy{Limits: slow, MaxWait: -1})
+		ran := newJournal()
+		server := r.serveLive(ran)
+		const n = 120
+		r.parkAll(ran, n, 2)
+		require.NoError(t, server.Update(&throttle.Config{
+			Policies: []throttle.Policy{{Name: "api", Limits: perSecond(30, 1), Lane: "tenant", Weights: map[string]int64{"1": 3}, MaxWait: -1}},
+			Routes:   r.limiter.Config().Routes,
+		}))
+		ran.wait(t, n)
+		assert.Less(t, ran.times[n-1].Sub(ran.times[0]), 30*time.Second, "woken, not only brought back by asynq")
+		served := map[string]int{} // behind those who found their tokens when they asked anew
+		for _, task := range ran.tasks[n/3 : n*2/3] {
+			served[task[:1]]++
+		}
+		assert.Greater(t, 2*served["1"], 3*served["0"], "by the weights of now: %v", served)
+		info, err := r.inspector.GetQueueInfo("default")
+		require.NoError(t, err)
+		assert.Zero(t, info.Archived)
+		assert.Zero(t, info.Retry)
+	})
+}
+
+// Tasks that are sent to another policy while they stand in line leave it in their turn,
+// and are not woken again and again for not asking there.
+func TestReroutedTasksAreNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
+		bucket := func(count int64, period time.Duration) []throttle.Limit {
+			return []throttle.Limit{{Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: count, Period: period}, Burst: 1}}
+		}
+		r := newRig(t, redis, throttle.Policy{Limits: bucket(1, time.Hour), MaxWait: -1})
+		metrics := prometheus.NewRegistry()
+		r.config.Registerer = metrics
+		ran := newJournal()
+		server := r.serveLive(ran)
+		const n = 40
+		r.parkAll(ran, n, 1)
+		require.NoError(t, server.Update(&throttle.Config{
+			Policies: []throttle.Policy{{Name: "api", Limits: bucket(30, time.Second), MaxWait: -1}, {Name: "new", Limits: bucket(4, time.Second), MaxWait: -1}},
+			Routes:   []throttle.Route{{Task: "call", Policy: "new"}},
+		}))
+		ran.wait(t, n)
+		families, err := metrics.Gather()
+		require.NoError(t, err)
+		deferrals := 0.0
+		for _, family := range families {
+			for _, metric := range family.GetMetric() {
+				if family.GetName() == "rampmeter_deferred_total" {
+					deferrals += metric.GetCounter().GetValue()
+				}
+			}
+		}
+		assert.LessOrEqual(t, deferrals, 2.2*n, "once in each line")
 	})
 }

@@ -20,7 +20,8 @@
 -- A woken task has left its row and is expected to ask. Until it does, its ticket
 -- remembers its place, and until when the wake is believed in.
 --
--- All keys begin with the freeze key's policy and "/line":
+-- All keys begin with the line's own, KEYS[2]; tasks that are to stand in line by other
+-- attributes have another one:
 --   ""            "<virtual time>,<tasks>,<last place given>,<instant of the next wake>,
 --                 <instant until which all keys are kept>"; missing: nobody is in line
 --   /row:<row>    sorted set: "<costs>/<task>" by its place, the instant in us at which
@@ -38,9 +39,14 @@
 --   /urgent       sorted set: rows that have urgent tasks, or had, by the place of one;
 --                 where limits keep something
 --   /woken        hash: "<costs>/<task>" to its ticket:
---                 "<place>,<until_us>,<times woken>,<share>/<row>"
+--                 "<place>,<until_us>,<times woken>,<share>/<row>"; a negative share and
+--                 no row if it was recalled from another line
 --   /asked        hash: how often tasks were sent back into line that asked again
 --   /leader       who wakes now
+-- and one key is the policy's: "rm:{policy}/lines", a set of the keys of the lines that
+-- have somebody in them, so that none is forgotten; it is kept for a month after a line
+-- has begun, which is longer than any line should be.
+--
 -- A row is the values of its attributes as netstrings (Bernstein 1997), the lane's
 -- first: "2:42,3:eu1,".
 --
@@ -53,11 +59,10 @@ local line = { has_lane = next_number() == 1, one_row = next_number() == 1 }
 
 -- Keys are kept for this much longer than the last task's backstop.
 local KEPT_US = 24 * 3600 * 1000000
-
-local line_base = string.sub(KEYS[1], 1, -7) .. 'line'
+local LISTED_MS = '2678400000'
 
 local function line_key(kind, name)
-  return line_base .. '/' .. kind .. (name and ':' .. name or '')
+  return KEYS[2] .. '/' .. kind .. (name and ':' .. name or '')
 end
 
 do
@@ -153,6 +158,13 @@ local function paced_instant(places, own, costs, from, who)
     end
   until not moved or #places == 1
   return at, at
+end
+
+-- Lists the line, or takes it off the list.
+function line.list(command)
+  local lines = string.sub(KEYS[1], 1, -7) .. 'lines'
+  redis.call(command, lines, KEYS[2])
+  redis.call('PEXPIRE', lines, LISTED_MS)
 end
 
 -- Writes what has become of the line as a whole.

@@ -111,7 +111,8 @@ function line.next_task()
   local ticket = line_tickets[line_members - first_member]
   if ticket then
     local place, share = string.match(ticket, '^(%d+),%d+,%d+,([^/]+)/')
-    task.place, task.share = tonumber(place), tonumber(share)
+    task.place, task.share = tonumber(place), math.max(0, tonumber(share))
+    task.is_recalled = tonumber(share) < 0
   elseif current_place > 0 then
     task.place = current_place
   end
@@ -125,7 +126,7 @@ end
 
 -- Whether a task has to leave the tokens to others.
 function line.is_behind(task)
-  if not line.is_there or task.place then
+  if not line.is_there or task.place and not task.is_recalled then
     return false
   end
   local row = line_row(task.row)
@@ -138,7 +139,7 @@ end
 -- How far ahead a task's slot may lie. None is sent away from a slot that the next
 -- one would get.
 function line.patience(task, wait_us)
-  return math.max(wait_us, task.place and woken_wait_us or idle_us)
+  return math.max(wait_us, task.place and not task.is_recalled and woken_wait_us or idle_us)
 end
 
 -- The slot of a task that is behind others: one that nobody else will be in time for.
@@ -156,7 +157,9 @@ function line.start(task, costs)
   if task.place then
     left_woken[#left_woken + 1] = task.member
     started[#started + 1] = task.member
-    return
+    if not task.is_recalled then
+      return
+    end
   end
   local row = line_row(task.row)
   if row.size > 0 and redis.call('ZREM', row.key, task.member) == 1 then
@@ -260,6 +263,9 @@ function line.join(task, costs, at, held_by)
   end
   line.kept = math.max(line.kept, 2 * expected - now + KEPT_US)
   row.touched = true
+  if not line.is_there then
+    line.list('SADD')
+  end
   line.is_there = true
   return 2, expected, position, task.urgent and place + line.urgent_us or place
 end

@@ -1,0 +1,154 @@
+package throttle_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// Whatever tasks stand in line by, an update may have them stand there by something else:
+// nobody is lost or stuck, those of a new lane start in the order in which they came, and
+// none asks more than once more than others.
+func TestLineIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	per := func(attribute string) throttle.Limit {
+		limit := bucket("each", 40, time.Second, 1)
+		limit.Per = attribute
+		return limit
+	}
+	costly := bucket("rate", 100, time.Second, 10)
+	costly.Cost = "cost"
+	all := bucket("rate", 100, time.Second, 10)
+	for name, test := range map[string]struct{ before, after throttle.Policy }{
+		"lanes come":              {throttle.Policy{Limits: []throttle.Limit{all}}, inLanes(all)},
+		"lanes go":                {inLanes(all), throttle.Policy{Limits: []throttle.Limit{all}}},
+		"other lanes":             {throttle.Policy{Limits: []throttle.Limit{all}, Lane: "group"}, inLanes(all)},
+		"keys come":               {inLanes(all), inLanes(all, per("group"))},
+		"other keys":              {throttle.Policy{Limits: []throttle.Limit{per("lane")}}, throttle.Policy{Limits: []throttle.Limit{per("group")}}},
+		"keys go":                 {inLanes(all, per("group")), inLanes(all)},
+		"costs come":              {inLanes(all), inLanes(costly)},
+		"costs go, and lanes too": {inLanes(costly), throttle.Policy{Limits: []throttle.Limit{all}}},
+		"a limit more":            {inLanes(all), inLanes(all, bucket("more", 50, time.Second, 1))},
+		"another order of limits": {inLanes(per("group"), all), inLanes(all, per("group"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+				p := newPlay(t, server, test.before)
+				who := tasks{}
+				const lanes, each = 4, 60
+				for i := range each { // in turn, so that all lanes came at the same time
+					for lane := range lanes {
+						name := fmt.Sprintf("%d/%04d", lane, i)
+						who[name] = map[string]string{"lane": fmt.Sprint(lane), "group": fmt.Sprint(i % 3), "cost": cost(1 + i%2)}
+						p.ask(name, who[name])
+					}
+				}
+				p.everybody = who
+				p.after(time.Second/2, func() { p.update(test.after) })
+				p.run(forever)
+
+				require.Len(t, p.starts, lanes*each, "all have started, each once")
+				for name, asked := range p.asked {
+					assert.LessOrEqual(t, asked, 4, name)
+				}
+				for _, key := range server.Client().Keys(t.Context(), "rm:*").Val() {
+					assert.NotContains(t, key, "/line", "who has gone is forgotten")
+				}
+				if throttle.CostsDiffer(test.before, test.after) {
+					return // who costs something else comes behind the others
+				}
+				for lane := range lanes {
+					order := p.order(fmt.Sprint(lane))
+					assert.LessOrEqual(t, displaced(order), each/10, "lane %d: %v", lane, order)
+				}
+			})
+		})
+	}
+}
+
+// displaced is how many are further than a batch of those that are woken together from
+// their places in order.
+func displaced(names []string) (n int) {
+	sorted := slices.Sorted(slices.Values(names))
+	for i, name := range names {
+		if at := slices.Index(sorted, name); at < i-12 || at > i+12 {
+			n++
+		}
+	}
+	return n
+}
+
+// A line is left alone as long as somebody serves it, and taken over by who served it.
+func TestLineIsRecalledWhenNobodyServesIt(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
+		p.enqueue(tasks{}, "a", 300)
+		wake := func(as string) throttle.Waking { return throttle.Waking{As: as, Near: time.Second} }
+		_, err := p.limiter.Wake(t.Context(), "api", wake("other"))
+		require.NoError(t, err)
+		p.config(throttle.Policy{Limits: []throttle.Limit{bucket("rate", 1, time.Hour, 1)}})
+
+		call, err := p.limiter.Recall(t.Context(), "api", wake("us"))
+		require.NoError(t, err)
+		assert.False(t, call.Leads)
+		assert.Empty(t, call.Tasks)
+		assert.Positive(t, call.Next)
+
+		call, err = p.limiter.Recall(t.Context(), "api", wake("other"))
+		require.NoError(t, err)
+		assert.True(t, call.Leads)
+		require.Len(t, call.Tasks, 128, "so many at a time")
+		assert.Equal(t, "a/000001", call.Tasks[0].TaskID, "the first that has not started")
+		enough, err := p.limiter.Recall(t.Context(), "api", wake("us"))
+		require.NoError(t, err)
+		assert.Empty(t, enough.Tasks, "so many are on their way")
+		assert.Positive(t, enough.Next)
+
+		place, err := p.limiter.Reserve(t.Context(), throttle.Request{
+			Policy: "api", TaskID: "a/000100", Attributes: map[string]string{"lane": "a"}, Park: true,
+		})
+		require.NoError(t, err)
+		late, err := p.limiter.Reserve(t.Context(), throttle.Request{
+			Policy: "api", TaskID: "a/000050", Attributes: map[string]string{"lane": "a"}, Park: true,
+		})
+		require.NoError(t, err)
+		assert.Equal(t, int64(1), place.Place.Position)
+		assert.Equal(t, int64(1), late.Place.Position, "it came before")
+	})
+}
+
+// The tasks of a policy that is gone are woken, all of them.
+func TestLineOfARemovedPolicyIsRecalled(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
+		p.enqueue(tasks{}, "a", 200)
+		p.enqueue(tasks{}, "b", 100)
+		require.NoError(t, p.limiter.Update(&throttle.Config{Policies: []throttle.Policy{{
+			Name: "other", Limits: []throttle.Limit{bucket("rate", 1, time.Hour, 1)},
+		}}}))
+		woken := map[string]bool{}
+		for call := (throttle.Call{Next: 1}); call.Next > 0; {
+			var err error
+			call, err = p.limiter.Recall(t.Context(), "api", throttle.Waking{As: "us"})
+			require.NoError(t, err)
+			for _, task := range call.Tasks {
+				assert.False(t, woken[task.TaskID], "once")
+				woken[task.TaskID] = true
+			}
+		}
+		assert.Len(t, woken, 299, "but for the one that has started")
+		for _, key := range server.Client().Keys(t.Context(), "rm:*").Val() {
+			assert.NotContains(t, key, "/line")
+		}
+	})
+}
