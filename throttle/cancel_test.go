@@ -69,3 +69,33 @@ func TestCancelOfNothingChangesNothing(t *testing.T) {
 		assert.Equal(t, before, b.contents())
 	}, "concurrency") // a running task holds what it holds
 }
+
+// A slot of a bucket that is refilled in intervals, given up while others lie ahead,
+// goes to whoever asks before the next refill, once; then it is gone, for the refill
+// would have brought it anyway.
+func TestCancelBetweenTwoRefills(t *testing.T) {
+	t.Parallel()
+	interval := bucket("b", 4, time.Second, 4)
+	interval.Refill = throttle.RefillInterval
+	b := newBench(t, interval)
+	held := make([]*throttle.Reservation, 12)
+	for i := range held { // four now, and four slots of each of the next two refills
+		held[i] = b.reserve(time.Minute)
+		require.Equal(t, throttle.Granted, held[i].Outcome)
+	}
+	b.at(1500 * time.Millisecond)
+	require.Equal(t, throttle.Denied, b.reserve(0).Outcome)
+	require.NoError(t, held[4].Cancel(t.Context()))
+	taken := b.reserve(0)
+	require.Equal(t, throttle.Granted, taken.Outcome)
+	assert.Equal(t, throttle.Denied, b.reserve(0).Outcome, "once")
+	require.NoError(t, taken.Cancel(t.Context()))
+	require.NoError(t, held[5].Cancel(t.Context()))
+	status := b.reserve(0).Limits[0]
+	assert.EqualValues(t, 1, status.Remaining, "one of two")
+
+	b.at(2500 * time.Millisecond)
+	assert.Equal(t, throttle.Denied, b.reserve(0).Outcome, "those of this refill have their slots")
+	require.NoError(t, held[6].Cancel(t.Context()))
+	assert.Equal(t, throttle.Denied, b.reserve(0).Outcome, "what an earlier refill brought")
+}

@@ -11,14 +11,15 @@ import (
 type intervalOracle struct {
 	count, period, capacity int64
 	taken                   int64 // above the capacity: for slots ahead
+	free                    int64 // of it, given back for starts before the next refill
 	refilled                int64 // when the last refill was; meaningless when full
 	last                    int64 // the latest slot
 	granted                 []intervalTake
 	next                    *intervalOracle // other numbers, not met yet
 }
 
-// intervalTake is a reservation: its tokens, and how the bucket stood after it.
-type intervalTake struct{ cost, refilled, taken int64 }
+// intervalTake is a reservation: its tokens, its slot, and how the bucket stood after it.
+type intervalTake struct{ cost, slot, refilled, taken int64 }
 
 func newIntervalOracle(l Limit) oracle {
 	count := min(l.Rate.Count, l.Capacity()) // what a refill brings beyond it runs over
@@ -30,7 +31,7 @@ func (o *intervalOracle) at(now int64) (seen intervalOracle, converted bool) {
 	if n := o.next; n != nil {
 		same := n.period == s.period && n.capacity == s.capacity
 		if !same && s.taken > 0 {
-			converted = true
+			converted, s.free = true, 0
 			if s.last > now { // slots ahead leave an empty bucket behind
 				s.refilled, s.taken = s.last, n.capacity
 			} else {
@@ -42,10 +43,11 @@ func (o *intervalOracle) at(now int64) (seen intervalOracle, converted bool) {
 	}
 	for s.taken > 0 && s.refilled+s.period <= now {
 		s.refilled += s.period
+		s.free = 0
 		s.taken = max(0, s.taken-s.count)
 	}
 	if s.taken == 0 {
-		s.last = 0
+		s.last, s.free = 0, 0
 	}
 	return s, converted
 }
@@ -57,6 +59,12 @@ func (o *intervalOracle) reserve(now, wait, cost int64, _ string) (bool, int64) 
 	s, converted := o.at(now)
 	if converted {
 		*o = s
+	}
+	if s.freeAt(now, cost) {
+		s.free -= cost
+		s.granted = append(s.granted, intervalTake{cost: cost, slot: now, refilled: s.refilled})
+		*o = s
+		return true, now
 	}
 	missing, refills := s.taken+cost-s.capacity, int64(0)
 	if missing > 0 {
@@ -82,13 +90,23 @@ func (o *intervalOracle) reserve(now, wait, cost int64, _ string) (bool, int64) 
 	return true, slot
 }
 
+// freeAt reports whether free tokens suffice for a start between two refills.
+func (o *intervalOracle) freeAt(at, cost int64) bool {
+	return o.free > 0 && cost <= o.free && o.isBeforeRefill(at)
+}
+
+// isBeforeRefill reports whether an instant lies between the last refill and the next.
+func (o *intervalOracle) isBeforeRefill(at int64) bool {
+	return o.taken > 0 && o.refilled <= at && at < o.refilled+o.period
+}
+
 func (o *intervalOracle) take(at, cost int64) {
 	if o.taken == 0 {
 		o.refilled = at
 	}
 	o.taken += cost
 	o.last = max(o.last, at)
-	o.granted = append(o.granted, intervalTake{cost, o.refilled, o.taken})
+	o.granted = append(o.granted, intervalTake{cost, at, o.refilled, o.taken})
 }
 
 // back takes back what no refill has brought back since the reservation. While a
@@ -108,7 +126,11 @@ func (o *intervalOracle) cancel(now int64, nth int) {
 	if converted {
 		*o = s
 	}
-	if s.back(now, s.granted[nth].cost, s.granted[nth]) {
+	if t := s.granted[nth]; s.back(now, t.cost, t) {
+		*o = s
+	} else if s.isBeforeRefill(t.slot) {
+		// A bucket does not tell starts apart that lie between the same refills.
+		s.free = min(s.free+t.cost, s.taken)
 		*o = s
 	}
 }
@@ -135,12 +157,12 @@ func (o *intervalOracle) status(now int64) (remaining, resetAfter int64) {
 	if s.taken == 0 {
 		return s.capacity, 0
 	}
-	return max(0, s.capacity-s.taken), s.full() - now
+	return max(0, s.capacity-s.taken) + s.free, s.full() - now
 }
 
 func (o *intervalOracle) flush() {
 	*o, _ = o.at(duelEpoch)
-	o.taken, o.last, o.granted = 0, 0, nil
+	o.taken, o.free, o.last, o.granted = 0, 0, 0, nil
 }
 
 func intervalNumbers(random *rand.Rand) Limit {

@@ -7,19 +7,26 @@
 -- taken for slots ahead is counted at once, and may exceed the capacity by what
 -- the refills until then bring. So while a slot lies ahead, only the newest can be
 -- given back: a refill that finds less taken than was reckoned would run over, and
--- the slots behind it would not find their tokens.
+-- the slots behind it would not find their tokens. What others give back between the
+-- latest refill and the next is `free` for a start there, which is all the same to a
+-- bucket; if there is none, it is gone.
 --
--- State: "<start_us>:<taken>:<period_us>:<capacity>:<last_us>": start_us is the
---        latest refill (or the first take), the numbers are those it was counted
---        by, and last_us is the latest slot. Where the limit keeps something, what
---        fragments/spare.lua says comes behind it, in tokens.
+-- State: "<start_us>:<taken>:<period_us>:<capacity>:<last_us>" or, with free tokens,
+--        "<start_us>:<taken>-<free>:...": start_us is the latest refill (or the first
+--        take), the numbers are those it was counted by, and last_us is the latest
+--        slot. Where the limit keeps something, what fragments/spare.lua says comes
+--        behind it, in tokens.
 local interval_bucket = {}
 
 -- Applies the refills until now.
 local function refill(state, period_us, count, now)
   local refills = math.max(0, math.floor((now - state.start) / period_us))
+  if refills == 0 then
+    return
+  end
   state.taken = state.taken - refills * count
   state.start = state.start + refills * period_us
+  state.free = 0
   if state.taken <= 0 then
     state.start, state.taken, state.last = nil, 0, 0
   end
@@ -32,7 +39,7 @@ local function rescale_interval(state, limit, now, was_period_us, was_capacity)
   if not state.start then
     return
   end
-  state.changed = true
+  state.changed, state.free = true, 0
   if state.last > now then
     state.start, state.taken = state.last, limit.capacity
     return
@@ -42,16 +49,17 @@ local function rescale_interval(state, limit, now, was_period_us, was_capacity)
 end
 
 function interval_bucket.load(raw, limit, now)
-  local state = { taken = 0, last = 0 }
+  local state = { taken = 0, free = 0, last = 0 }
   -- What a refill brings beyond the capacity runs over.
   limit.count = math.min(limit.count, limit.capacity)
   if raw then
-    local start, taken, period_us, capacity, last, left_over =
-      string.match(raw, '^(%d+):(%d+):(%d+):(%d+):(%d+)(!?[%d,]*)$')
+    local start, taken, free, period_us, capacity, last, left_over =
+      string.match(raw, '^(%d+):(%d+)%-?(%d*):(%d+):(%d+):(%d+)(!?[%d,]*)$')
     state.start, state.taken, state.last = tonumber(start), tonumber(taken), tonumber(last)
     if not start then
-      return { taken = 0, last = 0, is_foreign = true }
+      return { taken = 0, free = 0, last = 0, is_foreign = true }
     end
+    state.free = tonumber(free) or 0
     period_us, capacity = tonumber(period_us), tonumber(capacity)
     if limit.keeps then
       local is_same = period_us == limit.period_us and capacity == limit.capacity
@@ -79,9 +87,14 @@ local function refills_for(state, limit, cost)
   return math.max(0, math.ceil((state.taken + cost - limit.capacity) / limit.count))
 end
 
+-- Whether free tokens suffice for a start at that instant.
+local function finds_free(state, limit, cost, at)
+  return state.free >= cost and state.free > 0 and at >= state.start and at < state.start + limit.period_us
+end
+
 function interval_bucket.earliest(state, limit, cost, from)
   local refills = refills_for(state, limit, cost)
-  if refills == 0 or state.spare and spare.suffices(state.spare, cost, from) then
+  if refills == 0 or finds_free(state, limit, cost, from) or state.spare and spare.suffices(state.spare, cost, from) then
     return from
   end
   return math.max(from, state.start + refills * limit.period_us)
@@ -90,7 +103,7 @@ end
 -- The tokens of a refill ahead are handed out over its period, in order.
 function interval_bucket.spread(state, limit, cost, from, now)
   local refills = refills_for(state, limit, cost)
-  if refills == 0 or state.spare and spare.suffices(state.spare, cost, from) then
+  if refills == 0 or finds_free(state, limit, cost, from) or state.spare and spare.suffices(state.spare, cost, from) then
     return from
   end
   local left = refills * limit.count - (state.taken + cost - limit.capacity)
@@ -110,6 +123,10 @@ end
 
 function interval_bucket.take(state, limit, cost, at, now)
   state.start = state.start or at
+  if finds_free(state, limit, cost, at) then
+    state.free = state.free - cost
+    return state.start, 0
+  end
   local refills = math.max(0, math.floor((at - state.start) / limit.period_us))
   if limit.keeps then
     take_keeping(state, limit, cost, at, now, refills)
@@ -119,7 +136,7 @@ function interval_bucket.take(state, limit, cost, at, now)
     -- Another limit put the slot off. The tokens must be there then, so what is
     -- taken now stays taken, and refills go on from there.
     state.taken = math.max(state.taken, math.max(0, state.taken - refills * limit.count) + cost)
-    state.start = state.start + refills * limit.period_us
+    state.start, state.free = state.start + refills * limit.period_us, 0
   end
   state.last = math.max(state.last, at)
   return state.start, state.taken
@@ -127,6 +144,9 @@ end
 
 -- Those after which it takes as many refills as after the first.
 function interval_bucket.passing(state, limit, cost)
+  if state.free > 0 then
+    return 1
+  end
   local refills = math.ceil((state.taken + cost) / limit.count)
   return math.floor((math.min(limit.capacity, refills * limit.count) - state.taken) / cost)
 end
@@ -142,8 +162,15 @@ local function take_back(state, limit, tokens, now, start, taken)
   return tokens > 0
 end
 
-function interval_bucket.give_back(state, limit, cost, _, now, start, taken)
-  return take_back(state, limit, cost, now, start, taken)
+function interval_bucket.give_back(state, limit, cost, slot, now, start, taken)
+  if take_back(state, limit, cost, now, start, taken) then
+    return true
+  end
+  if not state.start or slot < state.start or slot >= state.start + limit.period_us then
+    return false
+  end
+  state.free = math.min(state.free + cost, state.taken)
+  return cost > 0
 end
 
 function interval_bucket.adjust(state, limit, more, _, now, start, taken)
@@ -162,14 +189,15 @@ function interval_bucket.status(state, limit, now)
   if not state.start then
     return limit.capacity, 0
   end
-  return math.max(0, limit.capacity - state.taken), full_at(state, limit) - now
+  return math.max(0, limit.capacity - state.taken) + state.free, full_at(state, limit) - now
 end
 
 function interval_bucket.store(state, limit, now)
   if not state.start or state.taken == 0 then
     return '', 0
   end
-  return string.format('%d:%d:%d:%d:%d', state.start, state.taken, limit.period_us, limit.capacity, state.last)
+  local taken = int(state.taken) .. (state.free > 0 and '-' .. int(state.free) or '')
+  return string.format('%d:%s:%d:%d:%d', state.start, taken, limit.period_us, limit.capacity, state.last)
     .. (state.spare and spare.store(state.spare) or ''),
     ttl_ms(full_at(state, limit) - now)
 end
