@@ -6,7 +6,7 @@
 -- that keeps something has fragments/spare.lua instead.
 put_off = {}
 
-local MAX_PUT_OFF = 64
+local MAX_PUT_OFF = 32
 
 -- A copy of the TAT, as all slots leave it behind.
 function put_off.last(state, limit)
