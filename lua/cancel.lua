@@ -22,11 +22,11 @@ for i, limit in ipairs(limits) do
   end
 end
 
-local refused = save()
+local refused = refuse()
 if refused then
   return refused
 end
 if given_back > 0 then
-  tell_line()
+  tell_line(0)
 end
-return given_back
+return save() or given_back

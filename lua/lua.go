@@ -61,14 +61,15 @@ func WithClock(clock string, limits ...Limit) Scripts {
 	onLeases := clock + policy(only(limits, "concurrency"))
 	onUpstream := clock + policy(only(limits, "upstream", "pace"), "_hear")
 	inLine := onPolicy + read("fragments/line.lua")
-	tell := read("fragments/line_tell.lua")
-	joining := inLine + read("fragments/line_join.lua")
+	hand := read("fragments/line_hand.lua")
+	tell := hand + read("fragments/line_tell.lua")
+	joining := inLine + hand + read("fragments/line_join.lua")
 	return Scripts{
 		Reserve:   redis.NewScript(onPolicy + "local line\n" + read("reserve.lua")),
 		Ask:       redis.NewScript(joining + read("reserve.lua")),
 		LookAhead: redis.NewScript(joining + "local joins = false\n" + read("park.lua")),
 		Join:      redis.NewScript(joining + "local joins = true\n" + read("park.lua")),
-		Wake:      redis.NewScript(inLine + read("wake.lua")),
+		Wake:      redis.NewScript(inLine + wake()),
 		Peek:      redis.NewScript(onPolicy + read("peek.lua")),
 		Cancel:    redis.NewScript(onPolicy + tell + read("cancel.lua")),
 		Adjust:    redis.NewScript(onPolicy + read("adjust.lua")),
@@ -81,6 +82,15 @@ func WithClock(clock string, limits ...Limit) Scripts {
 		Review:    redis.NewScript(clock + read("review.lua")),
 		Recall:    redis.NewScript(clock + read("recall.lua")),
 	}
+}
+
+// wake returns what wakes the tasks of a line, idea by idea.
+func wake() string {
+	var text strings.Builder
+	for _, idea := range []string{"rows", "tickets", "lanes", "serve", "write"} {
+		text.WriteString(read("fragments/wake_" + idea + ".lua"))
+	}
+	return text.String() + read("wake.lua")
 }
 
 // only returns the limits that have one of these algorithms.

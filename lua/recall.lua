@@ -62,7 +62,7 @@ local tickets = {}
 local function expect(member, place)
   if to then
     tickets[#tickets + 1] = member
-    tickets[#tickets + 1] = table.concat({ int(place), int(now + believe_us), times, '-1.000/' }, ',')
+    tickets[#tickets + 1] = table.concat({ int(place), int(now + believe_us), times, '-1.000', int(place) }, ',') .. '/'
   end
 end
 local woken = redis.call('HGETALL', from .. '/woken')

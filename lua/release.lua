@@ -11,7 +11,7 @@
 -- A blind retry is safe.
 -- Needs Redis 6.2.
 
-local ended = 0
+local ended, held_us = 0, 0
 
 for request = 1, (#KEYS - 2) / #limits do
   local own = states_of(request)
@@ -21,16 +21,16 @@ for request = 1, (#KEYS - 2) / #limits do
     local state = own[i]
     if limit.algorithm.give_back(state, limit, 0, 0, now, born, 0, who) then
       state.changed = true
-      ended = ended + 1
+      ended, held_us = ended + 1, math.max(held_us, now - born)
     end
   end
 end
 
-local refused = save()
+local refused = refuse()
 if refused then
   return refused
 end
 if ended > 0 then
-  tell_line()
+  tell_line(held_us)
 end
-return ended
+return save() or ended

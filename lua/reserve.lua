@@ -12,10 +12,11 @@
 --         who         the task, for limits that remember it
 --         attempt     where in KEYS the answer to this attempt is kept; 0 for nowhere
 --         urgent      1 or 0, only where limits keep something for urgent requests
---         row, weight, defer_us, place (with a line only) where they stand in line,
---                     their lane's weight; how far ahead they may be expected to start,
---                     negative for those that are not to stand in line; and their place
---                     if they had a slot before, or 0
+--         row, weight, defer_us, place, stands (with a line only) where they stand in
+--                     line, their lane's weight; how far ahead they may be expected to
+--                     start, negative for those that are not to stand in line; their
+--                     place if they had a slot before, or 0; and 1 if they may be told
+--                     to stand by, or else 0
 --         place, cost for each limit: where in KEYS its state key is, and tokens
 -- Reply now_us, then for each stretch of requests:
 --         requests    how many there are
@@ -25,7 +26,8 @@
 --                     is expected to start, for who is in line
 --         granted     1 or 0; its place, for who stood in line until now; 2 for who is
 --                     in line now, with its position and its place in the first two
---                     receipts; 3 for who would be, but for its defer_us
+--                     receipts; 3 for who would be, but for its defer_us; 4 for who is
+--                     to stand by for a slot
 --         held_by     the limit that set at_us (1..n), 0 for none, -1 for a freeze
 --         use_by_us   a start must come before it; 0 for no such instant
 --         receipt_1, receipt_2                  for each limit, for cancel
@@ -109,6 +111,9 @@ end
 
 local function decide(task, wait_us, who, attempt, urgent)
   asked = asked_for(costs, own, urgent, who)
+  if task then
+    line.step_down(task, own, asked, costs, who)
+  end
   local at, held_by = first_instant(own, asked, opens, 'earliest', who)
   if held_by == 0 and opens > now then
     held_by = -1
@@ -118,6 +123,10 @@ local function decide(task, wait_us, who, attempt, urgent)
     slot = line.idle_slot(own, asked, at, who)
   else
     slot = at == now and at or slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
+  end
+  local behind = slot and task and line.behind_standing(task, own, asked, costs, who)
+  if behind then
+    slot, held_by = nil, behind
   end
   local receipts = size + 4
   reply[size + 1], reply[size + 2], reply[size + 3] = slot or at, slot and 1 or 0, held_by
@@ -135,8 +144,14 @@ local function decide(task, wait_us, who, attempt, urgent)
       reply[i] = 0
     end
     if task then
-      reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
-        line.join(task, costs, at, held_by)
+      line.let_go(task, own, who)
+      if line.may_stand(task, held_by, wait_us, who) then
+        reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
+          line.stand(task, own, asked, costs, at, held_by, who)
+      else
+        reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
+          line.join(task, costs, at, held_by)
+      end
     end
   end
   size = report(reply, receipts + 2 * #limits, own)

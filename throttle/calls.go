@@ -104,7 +104,7 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first), attempt)
 		args = c.priority(args, first)
 		if inLine {
-			args = append(args, c.line.row(first.request.Attributes), first.weight, first.deferUS(), first.since)
+			args = append(args, c.line.row(first.request.Attributes), first.weight, first.deferUS(), first.since, first.request.StandBy)
 		}
 		for i := range c.policy.Limits {
 			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])
@@ -124,6 +124,7 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 func (c *policyCalls) equal(a, b *claim) bool {
 	return a.request.Attempt == "" && b.request.Attempt == "" &&
 		a.request.MaxWait == b.request.MaxWait && a.request.MaxDefer == b.request.MaxDefer && a.urgent == b.urgent && a.since == b.since &&
+		a.request.StandBy == b.request.StandBy &&
 		c.who(a) == c.who(b) && c.line.sameRow(a, b) &&
 		slices.Equal(a.keys, b.keys) && slices.Equal(a.costs, b.costs)
 }
@@ -258,13 +259,14 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 	}
 	switch answer := reply[1]; answer {
 	case 0:
-	case 2, 3:
+	case 2, 3, 4:
 		r.TurnedAway = answer == 3
 		r.Place = &Place{
 			Lane:     c.line.lane(p.claim.request.Attributes),
 			Position: reply[4],
 			Since:    time.UnixMicro(reply[5]),
 			Expected: r.At,
+			StandsBy: answer == 4,
 		}
 	default:
 		r.Outcome = Granted

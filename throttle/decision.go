@@ -31,6 +31,12 @@ type Request struct {
 	// only lack a slot of a concurrency limit it does not count. Zero means no bound;
 	// with a negative MaxDefer no request joins, whatever it lacks.
 	MaxDefer time.Duration
+	// StandBy tells that the task can wait where it is until it is called, for as long as
+	// that takes. When it was woken and only lacks a slot of a concurrency limit it may
+	// then be told to stand by: see [Place].
+	StandBy bool
+	// Called tells that the task was called: it does not wait for company in the call.
+	Called bool
 }
 
 // Outcome is what came of a request.

@@ -105,7 +105,7 @@ func (f *flight) fly() {
 // companyFor is how long a call with this passenger may wait for others. It needs
 // the lock.
 func (f *flight) companyFor(p *passenger) time.Duration {
-	if p.claim.urgent || p.claim.request.MaxWait <= 0 && !p.claim.parks() {
+	if p.claim.urgent || p.claim.request.Called || p.claim.request.MaxWait <= 0 && !p.claim.parks() {
 		return 0
 	}
 	return min(time.Until(f.taken)/companyPart, f.company)

@@ -20,7 +20,15 @@ type Place struct {
 	// Expected is when the task is to start, reckoned as if nobody else came and
 	// every task in line ran.
 	Expected time.Time
+	// StandsBy tells that the task is to stay where it is. It is called when a slot of
+	// the concurrency limit that holds it is free, which is kept for it half a second:
+	// see [Listener]. It is to ask again then, and after StandByTime if it is not called;
+	// for after three seconds it is taken for lost.
+	StandsBy bool
 }
+
+// StandByTime is how long after it asked a task that stands by is to ask again.
+const StandByTime = 2 * time.Second
 
 const (
 	// idleSlot: a slot this near is taken by whoever asks, for those who have a
@@ -160,6 +168,9 @@ func (l *lineOf) lane(attributes map[string]string) string {
 	}
 	return attributes[l.policy.Lane]
 }
+
+// signals is the channel on which those who serve the line hear of it.
+func (l *lineOf) signals() string { return l.key + "/signal" }
 
 // linesKey is where the lines of a policy are listed that have somebody in them.
 func linesKey(policy string) string { return keyPrefix(policy) + "/lines" }

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Waking says how far ahead tasks are woken.
@@ -17,6 +16,11 @@ type Waking struct {
 	// Near is how long before its slot a task has to be woken for it to be there in
 	// time.
 	Near time.Duration
+	// Hold is how long a task holds a slot of a concurrency limit, on the average;
+	// see [Listener]. Zero means that this is not known: nobody is woken to stand by.
+	Hold time.Duration
+	// StandBy is how many tasks may be woken to stand by for slots, at most.
+	StandBy int
 }
 
 // Call is what there is to do for a policy's waiting line.
@@ -60,7 +64,7 @@ func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, erro
 		args = append(args, stateKey(policy, calls.policy.Limits[i].Name, ""))
 	}
 	args = append(args, w.As, wakeTerm.Microseconds(), w.Near.Microseconds(),
-		wakeReach.Microseconds(), wakeBelief.Microseconds())
+		wakeReach.Microseconds(), wakeBelief.Microseconds(), w.Hold.Microseconds(), w.StandBy)
 	reply, err := calls.scripts.Wake.Run(ctx, l.redis, []string{calls.freezeKey, calls.line.key}, args...).Slice()
 	if err != nil {
 		return Call{}, wrapCall("wake", policy, err)
@@ -124,7 +128,7 @@ func (l *Limiter) Leave(ctx context.Context, policy string, tasks ...WokenTask) 
 }
 
 // AreExpected tells of woken tasks whether they are still waited for: they have not
-// asked yet.
+// asked yet, and so do not stand by.
 func (l *Limiter) AreExpected(ctx context.Context, policy string, tasks ...WokenTask) ([]bool, error) {
 	expected := make([]bool, len(tasks))
 	calls, err := l.calls(policy)
@@ -133,9 +137,18 @@ func (l *Limiter) AreExpected(ctx context.Context, policy string, tasks ...Woken
 	}
 	tickets, err := l.redis.HMGet(ctx, calls.line.key+"/woken", members(tasks)...).Result()
 	for i := range tickets {
-		expected[i] = tickets[i] != nil
+		ticket, ok := tickets[i].(string)
+		expected[i] = ok && !isStanding(ticket)
 	}
 	return expected, wrapCall("expected", policy, err)
+}
+
+// isStanding reports whether the ticket of a woken task says that it stands by: see
+// lua/fragments/line.lua.
+func isStanding(ticket string) bool {
+	const timesWoken = 2
+	fields := strings.SplitN(ticket, ",", timesWoken+2)
+	return len(fields) > timesWoken && fields[timesWoken] == "0"
 }
 
 func members(tasks []WokenTask) []string {
@@ -160,74 +173,5 @@ func (l *Limiter) Yield(ctx context.Context, policy, as string) error {
 	if err := l.redis.Del(ctx, key).Err(); err != nil {
 		return wrapCall("yield", policy, err)
 	}
-	return wrapCall("yield", policy, l.redis.Publish(ctx, calls.line.key+"/signal", "").Err())
-}
-
-// Listener is told what happens in waiting lines.
-type Listener struct {
-	// Policy hears of policies whose line has something to do, and of all of them
-	// when nobody could listen for a time.
-	Policy func(policy string)
-	// Task hears of tasks that were called with [Limiter.CallTask].
-	Task func(taskID string)
-}
-
-// Signals tells a listener what it hears, until ctx ends. After an Update it hears of all
-// policies, too.
-func (l *Limiter) Signals(ctx context.Context, listener Listener) {
-	updated := l.Updated()
-	channels, policies := l.inForce.Load().channels()
-	subscription := l.redis.Subscribe(ctx, channels...)
-	defer subscription.Close()
-	messages := subscription.ChannelWithSubscriptions()
-	for {
-		select {
-		case <-updated:
-			updated = l.Updated()
-			before := channels
-			channels, policies = l.inForce.Load().channels()
-			// Redis answers for channels that were subscribed to before as for others. If
-			// it can not be asked, they are subscribed to with the next connection.
-			_ = subscription.Subscribe(ctx, channels...)
-			gone := slices.DeleteFunc(before, func(channel string) bool { return slices.Contains(channels, channel) })
-			if len(gone) > 0 {
-				_ = subscription.Unsubscribe(ctx, gone...)
-			}
-		case message, open := <-messages:
-			if !open {
-				return
-			}
-			switch message := message.(type) {
-			case *redis.Message:
-				if policy, ok := policies[message.Channel]; ok {
-					listener.Policy(policy)
-				} else {
-					listener.Task(message.Payload)
-				}
-			case *redis.Subscription: // also after the connection was lost
-				if policy, ok := policies[message.Channel]; ok {
-					listener.Policy(policy)
-				}
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// channels are those that are listened to, and which policies those are about that are
-// about a policy.
-func (g *generation) channels() (channels []string, policies map[string]string) {
-	policies = make(map[string]string, len(g.policies))
-	for name, calls := range g.policies {
-		signal := calls.line.key + "/signal"
-		policies[signal] = name
-		channels = append(channels, signal, callKey(name))
-	}
-	return channels, policies
-}
-
-// CallTask tells every process that a task's turn has come which waits for it there.
-func (l *Limiter) CallTask(ctx context.Context, policy, taskID string) error {
-	return wrapCall("call", policy, l.redis.Publish(ctx, callKey(policy), taskID).Err())
+	return wrapCall("yield", policy, l.redis.Publish(ctx, calls.line.signals(), "").Err())
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// crowd is the tasks that wait in this process for their slots.
+// crowd is the tasks that wait in this process for their slots, or have them.
 type crowd struct {
 	waiting atomic.Int64
+	working atomic.Int64
 	workers atomic.Int64 // of all servers that share the middleware
 }
 
@@ -20,13 +21,29 @@ func (c *crowd) enter() (leave func()) {
 	return func() { c.waiting.Add(-1) }
 }
 
+// work counts one that has its slot, until the returned function is called.
+func (c *crowd) work() (end func()) {
+	c.working.Add(1)
+	return func() { c.working.Add(-1) }
+}
+
+// spare is how many workers may stand by: three quarters of those that have no other
+// work, so that other tasks find some.
+func (c *crowd) spare() int {
+	return int(max(0, c.size()-c.working.Load()) * 3 / 4)
+}
+
+// size is how many workers there are.
+func (c *crowd) size() int64 {
+	if workers := c.workers.Load(); workers > 0 {
+		return workers
+	}
+	return int64(runtime.NumCPU()) // asynq's default
+}
+
 // isDense reports whether half of the workers do nothing but wait.
 func (c *crowd) isDense() bool {
-	workers := c.workers.Load()
-	if workers == 0 {
-		workers = int64(runtime.NumCPU()) // asynq's default
-	}
-	return 2*c.waiting.Load() >= workers
+	return 2*c.waiting.Load() >= c.size()
 }
 
 // Defaults of asynq that matter here.

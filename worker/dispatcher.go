@@ -28,6 +28,7 @@ type dispatcher struct {
 	log       *zap.Logger
 	as        string
 	near      *atomic.Int64 // nanoseconds; see throttle.Waking
+	crowd     *crowd
 
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
@@ -45,6 +46,7 @@ const (
 func newDispatcher(m *Middleware, inspector *asynq.Inspector) *dispatcher {
 	return &dispatcher{
 		limiter: m.limiter, inspector: inspector, rooms: &m.rooms, spares: m.spares, log: m.log, as: rand.Text(), near: &m.near,
+		crowd: &m.crowd,
 	}
 }
 
@@ -58,6 +60,7 @@ func (d *dispatcher) start() {
 		d.limiter.Signals(ctx, throttle.Listener{
 			Policy: d.served.nudge,
 			Task:   func(task string) { d.rooms.call(task) },
+			Freed:  d.served.hear,
 		})
 	})
 }
@@ -71,7 +74,7 @@ func (d *dispatcher) close() {
 
 // serve wakes the tasks of one policy.
 func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
-	s := &shift{dispatcher: d, policy: policy, rerouted: &on.rerouted}
+	s := &shift{dispatcher: d, policy: policy, tempo: &on.tempo, rerouted: &on.rerouted}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	follows := false
@@ -89,7 +92,7 @@ func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
 			s.review(ctx)
 		case <-timer.C:
 		}
-		call, err := d.limiter.Wake(ctx, policy, throttle.Waking{As: d.as, Near: time.Duration(d.near.Load())})
+		call, err := d.limiter.Wake(ctx, policy, s.waking(ctx))
 		if err != nil {
 			if ctx.Err() == nil {
 				d.log.Warn("could not ask who is next in line", zap.String("policy", policy), zap.Error(err))
@@ -108,10 +111,24 @@ func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
 	}
 }
 
+// waking says how far ahead to wake.
+func (s *shift) waking(ctx context.Context) throttle.Waking {
+	w := throttle.Waking{As: s.as, Near: time.Duration(s.near.Load()), Hold: s.tempo.hold()}
+	if w.Hold > 0 {
+		// Those who are on their way have no worker yet, and come in half that time.
+		coming := s.crowd.working.Load() * int64(w.Near) / int64(2*w.Hold)
+		w.StandBy = (s.crowd.spare() + int(coming)) * s.tempo.processes(ctx, func(ctx context.Context) (int, error) {
+			return s.limiter.Listeners(ctx, s.policy)
+		})
+	}
+	return w
+}
+
 // shift is a dispatcher's work for one policy.
 type shift struct {
 	*dispatcher
 	policy string
+	tempo  *tempo
 	leads  bool
 	busy   []busyTask
 	// rerouted tells that tasks may stand in line that are another policy's now.

@@ -14,6 +14,7 @@ import (
 // not heed its context, but the calls of that one go on.
 func (a *attempt) work(ctx context.Context) error {
 	if r := a.reservation; r != nil {
+		defer a.crowd.work()()
 		held := context.WithoutCancel(ctx)
 		r.Hold(held)
 		defer a.release(held, r)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -173,6 +174,9 @@ type attempt struct {
 	policy *throttle.Policy // that was in force when it last asked; nil when no route matches
 	// reservation is what the task was admitted by; nil without a policy.
 	reservation *throttle.Reservation
+	// calls has something when the task is called; called is set if it asks for that.
+	calls  <-chan struct{}
+	called bool
 	// leaves is when a task that stays here without a slot gives up; see stay.
 	leaves time.Time
 	// next is the program's handler, and handler what runs: that or a fallback.
@@ -184,6 +188,9 @@ type attempt struct {
 
 // run admits the task and runs it, until there is something to tell asynq.
 func (a *attempt) run(ctx context.Context) error {
+	calls, leave := a.rooms.enter(taskName(ctx)) // it may be called as soon as it has asked
+	defer leave()
+	a.calls = calls
 	for {
 		a.handler = a.next
 		err := a.admit(ctx)
@@ -255,6 +262,10 @@ func (a *attempt) admit(ctx context.Context) error {
 
 // reserve asks for the task's slot, and waits for it where it is near.
 func (a *attempt) reserve(ctx context.Context, maxDefer time.Duration) (*throttle.Reservation, error) {
+	select {
+	case <-a.calls: // it is asking
+	default:
+	}
 	reservation, err := a.limiter.Reserve(ctx, throttle.Request{
 		Policy:     a.policy.Name,
 		TaskID:     taskName(ctx),
@@ -262,7 +273,10 @@ func (a *attempt) reserve(ctx context.Context, maxDefer time.Duration) (*throttl
 		MaxWait:    a.longestWait(ctx),
 		Park:       true,
 		MaxDefer:   maxDefer,
+		StandBy:    a.mayStandBy(),
+		Called:     a.called,
 	})
+	a.called = false
 	if err != nil {
 		return nil, err
 	}
@@ -273,20 +287,27 @@ func (a *attempt) reserve(ctx context.Context, maxDefer time.Duration) (*throttl
 }
 
 // patience is how long the task may wait here for its slot: as its policy says. But
-// where lanes share a policy, tasks that wait here hide those of other lanes behind
-// them. So when half of the workers wait, the others find out who else is there; but
-// not if that is the end of them.
+// where lanes share a policy, or keys have slots of their own, tasks that wait here hide
+// others behind them that could start. So when half of the workers wait, the others find
+// out who else is there; but not if that is the end of them.
 func (a *attempt) patience() time.Duration {
-	if a.policy.Lane != "" && a.policy.Parks() && a.crowd.isDense() {
+	if (a.policy.Lane != "" || hasOwnSlots(a.policy)) && a.policy.Parks() && a.crowd.isDense() {
 		return 0
 	}
 	return a.policy.Wait()
 }
 
+// hasOwnSlots reports whether keys have slots of a concurrency limit each.
+func hasOwnSlots(policy *throttle.Policy) bool {
+	return slices.ContainsFunc(policy.Limits, func(l throttle.Limit) bool {
+		return l.Algorithm == throttle.Concurrency && l.Per != ""
+	})
+}
+
 // park makes asynq keep a task that stands in line. Its turn comes when it is woken;
 // the time it is rescheduled for only matters if the line is lost.
 func (a *attempt) park(denied *throttle.ThrottledError) error {
-	if denied.Place != nil {
+	if denied.Place != nil && !denied.Place.StandsBy {
 		denied.RetryAfter = a.policy.Backstop(denied.RetryAfter, denied.HeldBy)
 	}
 	return denied

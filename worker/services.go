@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rampmeter/rampmeter/throttle"
 )
@@ -20,6 +21,7 @@ type service struct {
 	nudged  chan struct{} // has something when there is something to do
 	updated chan struct{} // has something when other policies are in force
 	recalls chan struct{} // the same, for recall
+	tempo   tempo         // of its slots
 	stop    context.CancelFunc
 	// rerouted is set once tasks may stand in line that are another policy's now.
 	rerouted atomic.Bool
@@ -101,6 +103,15 @@ func (s *services) nudge(policy string) {
 	defer s.mu.Unlock()
 	if on := s.byPolicy[policy]; on != nil {
 		tell(on.nudged)
+	}
+}
+
+// hear tells the service of a policy how long a task held its slot.
+func (s *services) hear(policy string, held time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if on := s.byPolicy[policy]; on != nil {
+		on.tempo.hear(held)
 	}
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -11,8 +12,12 @@ import (
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
-// longestStay is when a task that stays here asks again although nobody called it.
-const longestStay = 30 * time.Second
+// longestStay is when a task that stays here asks again although nobody called it, and
+// longestStand how long one stands by in all.
+const (
+	longestStay  = 30 * time.Second
+	longestStand = 30 * time.Second
+)
 
 // stay holds a deferred task here, with its worker, where that is better than to give
 // it back to asynq, and reports whether it is to ask again.
@@ -22,10 +27,18 @@ const longestStay = 30 * time.Second
 // stays until asynq takes it away and puts it back in the queue. If that would take
 // too long, or too many stay, it gets a spare retry instead; see HeaderSpare.
 //
-// A task that lacks a slot of a concurrency limit stays for as long as its policy
-// lets it wait, for nobody knows when a slot is free; unless too many do.
+// A task that was told to stand by stays until a slot is handed to it. Others that lack
+// a slot of a concurrency limit stay for as long as their policy lets them wait, for
+// nobody knows when a slot is free; unless too many do.
 func (a *attempt) stay(ctx context.Context, deferred *throttle.ThrottledError) (asksAgain bool, err error) {
-	if isLastAttempt(ctx) && !a.isRejecting(deferred) {
+	isLast := isLastAttempt(ctx) && !a.isRejecting(deferred)
+	if deferred.Place != nil && deferred.Place.StandsBy {
+		asksAgain, err = a.standBy(ctx, deferred, isLast)
+		if asksAgain || err != nil || !isLast {
+			return asksAgain, err
+		}
+	}
+	if isLast {
 		if a.needsSpare(ctx, deferred) {
 			err := a.spares.grant(ctx, deferred)
 			if errors.Is(err, asynq.RevokeTask) {
@@ -50,6 +63,30 @@ func (a *attempt) stay(ctx context.Context, deferred *throttle.ThrottledError) (
 	return a.stayFor(ctx, time.Until(a.leaves))
 }
 
+// standBy holds the task until it is called, and has it ask from time to time as a sign
+// of life. In the end it asks to go back into line: a task that was not woken for a slot,
+// but has only just come, when its policy lets it wait no longer.
+func (a *attempt) standBy(ctx context.Context, deferred *throttle.ThrottledError, isLast bool) (asksAgain bool, err error) {
+	if a.leaves.IsZero() {
+		stands := longestStand
+		if asked := deferred.Until.Add(-deferred.RetryAfter); !deferred.Place.Since.Before(asked) {
+			stands = a.patience()
+		}
+		if isLast {
+			stands = math.MaxInt64
+		}
+		a.leaves = time.Now().Add(stands)
+	}
+	a.called, err = a.stayFor(ctx, min(throttle.StandByTime, time.Until(a.leaves)))
+	if err != nil || a.draining.Err() != nil {
+		return a.called, err
+	}
+	return true, nil
+}
+
+// mayStandBy reports whether the task may stand by, or may still.
+func (a *attempt) mayStandBy() bool { return a.leaves.IsZero() || time.Now().Before(a.leaves) }
+
 // longestHold is how long a task on its last attempt stays with its worker, by the
 // time that it would come back at by itself.
 const longestHold = 90 * time.Second
@@ -69,12 +106,10 @@ func (a *attempt) stayFor(ctx context.Context, d time.Duration) (called bool, er
 		return false, nil
 	}
 	defer a.crowd.enter()()
-	call, leave := a.rooms.enter(taskName(ctx))
-	defer leave()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-call:
+	case <-a.calls:
 		return true, nil
 	case <-timer.C:
 	case <-a.draining.Done():
@@ -88,12 +123,10 @@ func (a *attempt) stayFor(ctx context.Context, d time.Duration) (called bool, er
 func (a *attempt) stayForGood(ctx context.Context, d time.Duration) error {
 	if a.draining.Err() == nil {
 		defer a.crowd.enter()()
-		call, leave := a.rooms.enter(taskName(ctx))
-		defer leave()
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
-		case <-call:
+		case <-a.calls:
 			return nil
 		case <-timer.C:
 			return nil

@@ -130,11 +130,12 @@ func busiest(t *turn) (float64, bool) {
 	most := 0
 	for _, calls := range t.quotas() {
 		l := t.scenario.limit
-		if l.Algorithm == throttle.Concurrency {
+		switch {
+		case l.Algorithm == throttle.Concurrency:
 			most = max(most, mostAtOnce(calls))
-		} else if l.Algorithm == throttle.FixedWindow && t.contender.kind == rampmeter {
+		case l.Algorithm == throttle.FixedWindow && t.contender.kind == rampmeter:
 			most = max(most, throttletest.MaxPerWindow(starts(calls), l.Period, time.Unix(0, 0)))
-		} else {
+		default:
 			most = max(most, throttletest.MaxInAnyInterval(starts(calls), l.Period))
 		}
 	}

@@ -82,10 +82,10 @@ func (j *job) openRetryAfter(connection asynq.RedisConnOpt, config asynq.Config,
 // shared is a well-known limiter on Redis for this limit: redis_rate, or ulule's
 // where the limit counts by windows, or a semaphore like asynq's own.
 func (l limit) shared(client *redis.Client) (gate, error) {
-	switch l.Algorithm {
-	case throttle.FixedWindow:
+	if l.Algorithm == throttle.FixedWindow {
 		return l.ulule(client)
-	case throttle.Concurrency:
+	}
+	if l.Algorithm == throttle.Concurrency {
 		return l.semaphore(client), nil
 	}
 	limiter := redis_rate.NewLimiter(client)

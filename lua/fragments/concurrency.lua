@@ -17,8 +17,9 @@
 -- fewer slots nobody gets one until enough have ended. A lease has its new length
 -- when it is next renewed.
 --
--- A clock set back would keep a dead task's lease for as long again. So the next
--- change cuts every lease that was born later than now to one period from now.
+-- A clock set back would keep a dead task's lease for as long again. So whoever next
+-- takes or renews one cuts every lease that was born later than now to one period from
+-- now.
 --
 -- State: a sorted set. A lease stands at its end; what else is known of it stands
 -- below zero, out of the way:
@@ -26,8 +27,8 @@
 --   "b:<who>"  -born_us
 --   "c:<who>"  -cost, if above 1
 --   "more"     -(the sum of cost - 1 over all leases kept), if above 0
--- Leases that ran out are cleared away by the next change, MOST_LEASES at a time;
--- those that it leaves still count by what they cost above 1.
+-- Leases that ran out are cleared away by whoever next takes or renews one, MOST_LEASES
+-- at a time; those that it leaves still count by what they cost above 1.
 local concurrency = {}
 
 -- How many leases one call clears away or looks through, at most.
@@ -72,15 +73,17 @@ function concurrency.load(raw, _, now, key)
   return state
 end
 
--- The lease that `who` holds, or false.
+-- The lease that `who` holds, or false. In a copy, in which those in line are served,
+-- nobody is looked up: who holds a lease is not in line.
 local function lease_of(state, who, now)
   if state.changes[who] ~= nil then
     return state.changes[who]
   end
   if state.kept[who] == nil then
-    local ends = state.live > 0 and score_of(state.key, 'h:' .. who) or 0
+    local scores = state.live > 0 and not state.is_copy and redis.call('ZMSCORE', state.key, 'h:' .. who, 'b:' .. who, 'c:' .. who) or {}
+    local ends = tonumber(scores[1] or 0)
     state.kept[who] = ends > now
-      and { ends = ends, born = -score_of(state.key, 'b:' .. who), cost = cost_kept(state, who) }
+      and { ends = ends, born = -tonumber(scores[2] or 0), cost = math.max(1, -tonumber(scores[3] or 0)) }
   end
   return state.kept[who]
 end
@@ -89,6 +92,7 @@ end
 -- before save, so that another limit's trouble leaves this one alone.
 local function put(state, who, held, lease)
   state.used = state.used + (lease and lease.cost or 0) - (held and held.cost or 0)
+  state.has_new = state.has_new or lease
   state.changes[who] = lease
   state.run_out = {}
   if held and state.last and held.ends >= state.last then
@@ -188,6 +192,27 @@ function concurrency.give_back(state, _, _, _, now, born, _, who)
   return true
 end
 
+-- Hands a slot that is free to one who stands by for it, as a lease that lasts only
+-- until `ends`: time enough to ask, which makes it one like others. `asked` is what has
+-- to be free. Tells whether it was.
+function concurrency.hand(state, limit, asked, cost, now, who, ends)
+  if lacking(state, limit, asked) > 0 then
+    return false
+  end
+  put(state, who, nil, { ends = ends, born = now, cost = cost })
+  return true
+end
+
+-- Ends the lease that `who` holds, and tells whether there was one.
+function concurrency.let_go(state, now, who)
+  local held = lease_of(state, who, now)
+  if not held then
+    return false
+  end
+  put(state, who, held, false)
+  return true
+end
+
 -- A lease that ran out comes back if there is room, because its task still runs.
 function concurrency.renew(state, limit, cost, now, born, who)
   local held = lease_of(state, who, now)
@@ -263,7 +288,7 @@ function concurrency.save(state, limit, now, key)
 
   if state.live == 0 then
     redis.call('UNLINK', key)
-  else
+  elseif state.has_new then
     cut(key, limit, now)
     local ended = leases_between(key, 0, int(now), MOST_LEASES)
     for i = 1, #ended, 2 do
@@ -293,7 +318,7 @@ function concurrency.save(state, limit, now, key)
 
   call_with('ZREM', key, removed)
   call_with('ZADD', key, added)
-  local last = tonumber(redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2] or 0)
+  local last = state.last or tonumber(redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2] or 0)
   if last > now then
     redis.call('PEXPIRE', key, int(ttl_ms(last - now)))
   else

@@ -20,6 +20,11 @@
 -- A woken task has left its row and is expected to ask. Until it does, its ticket
 -- remembers its place, and until when the wake is believed in.
 --
+-- Nobody can tell when a slot of a concurrency limit will be free, but how many are in
+-- a while. So some tasks are woken ahead of that: when they ask they are told to stand
+-- by, with a worker but without a slot. Whoever ends a lease hands it to the first of
+-- them, and calls it. The ticket of one who stands by is its sign of life.
+--
 -- All keys begin with the line's own, KEYS[2]; tasks that are to stand in line by other
 -- attributes have another one:
 --   ""            "<virtual time>,<tasks>,<last place given>,<instant of the next wake>,
@@ -39,8 +44,12 @@
 --   /urgent       sorted set: rows that have urgent tasks, or had, by the place of one;
 --                 where limits keep something
 --   /woken        hash: "<costs>/<task>" to its ticket:
---                 "<place>,<until_us>,<times woken>,<share>/<row>"; a negative share and
---                 no row if it was recalled from another line
+--                 "<place>,<until_us>,<times woken>,<share>,<turn>/<row>"; times woken is 0
+--                 if it stands by, and turns are in the order of waking; a negative share
+--                 and no row if it was recalled from another line
+--   /standing:<state key>
+--                 sorted set: "<free>,<cost>/<task>" of those who stand by for a slot there,
+--                 by their turns; a slot is theirs if that much is free
 --   /asked        hash: how often tasks were sent back into line that asked again
 --   /leader       who wakes now
 -- and one key is the policy's: "rm:{policy}/lines", a set of the keys of the lines that
@@ -56,6 +65,9 @@
 --   has_lane      1 if the first value of a row is its lane
 --   one_row       1 if a lane has one row
 local line = { has_lane = next_number() == 1, one_row = next_number() == 1 }
+
+-- How much earlier than it did an urgent task is taken to have come.
+local URGENT_US = 24 * 3600 * 1000000
 
 -- Keys are kept for this much longer than the last task's backstop.
 local KEPT_US = 24 * 3600 * 1000000
@@ -86,6 +98,17 @@ local function values_of(row)
   return values
 end
 
+-- What a ticket says.
+local function parse_ticket(text)
+  local place, till, times, share, turn, row = string.match(text, '^(%d+),(%d+),(%d+),([^,]+),(%d+)/(.*)$')
+  return { place = tonumber(place), till = tonumber(till), times = tonumber(times), share = tonumber(share),
+    turn = tonumber(turn), row = row }
+end
+
+local function ticket_of(place, till, times, share, turn, row)
+  return table.concat({ int(place), int(till), int(times), string.format('%.3f', share), int(turn) }, ',') .. '/' .. row
+end
+
 local function lane_of(row)
   return line.has_lane and values_of(row)[1] or ''
 end
@@ -105,6 +128,11 @@ local function parse_member(member)
     costs[i] = costs[i] or 1
   end
   return costs, string.sub(member, slash + 1)
+end
+
+-- How a task stands by for a slot.
+local function standing_member(asked, cost, who)
+  return int(asked) .. ',' .. int(cost) .. '/' .. who
 end
 
 -- How long the limits take to make up for a task's costs: the slowest of those that

@@ -14,9 +14,6 @@ local line_members = first_member
 local line_requests = next_number()
 argument = argument + line_requests
 
--- How much earlier than it did an urgent task is taken to have come.
-line.urgent_us = 24 * 3600 * 1000000
-
 local all_limits = {}
 for i = 1, #limits do
   all_limits[i] = i
@@ -93,11 +90,13 @@ end
 local line_tickets = line.is_there and line_requests > 0
   and redis.call('HMGET', line_key('woken'), unpack(ARGV, line_members + 1, line_members + line_requests)) or {}
 
-local current_row, current_weight, current_defer_us, current_place
+-- What the next requests have in common.
+local current = {}
 
 -- Reads where the next requests stand.
 function line.next_row()
-  current_row, current_weight, current_defer_us, current_place = next_text(), next_number(), next_number(), next_number()
+  current.row, current.weight, current.defer_us = next_text(), next_number(), next_number()
+  current.place, current.may_stand = next_number(), next_number() == 1
 end
 
 -- The next request's task, or nil if it has nothing to do with the line.
@@ -107,14 +106,15 @@ function line.next_task()
   if member == '' then
     return nil
   end
-  local task = { member = member, row = current_row, weight = current_weight, defer_us = current_defer_us, urgent = line.is_urgent(member) }
+  local task = { member = member, row = current.row, weight = current.weight, defer_us = current.defer_us,
+    may_stand = current.may_stand, urgent = line.is_urgent(member) }
   local ticket = line_tickets[line_members - first_member]
   if ticket then
-    local place, share = string.match(ticket, '^(%d+),%d+,%d+,([^/]+)/')
-    task.place, task.share = tonumber(place), math.max(0, tonumber(share))
-    task.is_recalled = tonumber(share) < 0
-  elseif current_place > 0 then
-    task.place = current_place
+    local was = parse_ticket(ticket)
+    task.place, task.share, task.turn, task.stands = was.place, math.max(0, was.share), was.turn, was.times == 0
+    task.is_recalled = was.share < 0
+  elseif current.place > 0 then
+    task.place = current.place
   end
   return task
 end
@@ -169,6 +169,110 @@ function line.start(task, costs)
   move_tag(row.lane, share_of(costs, task.weight))
 end
 
+-- How long who stands by is believed to be there, after each sign of life.
+local STOOD_US = 3000000
+
+-- A task that stood by is asking, and does so no more where no slot was handed to it.
+function line.step_down(task, own, asked, costs, who)
+  for i, limit in ipairs(task.stands and limits or {}) do
+    if limit.algorithm.hand and not limit.algorithm.has(own[i], costs[i], now, who) then
+      redis.call('ZREM', line_key('standing', own[i].key), standing_member(asked[i], costs[i], who))
+    end
+  end
+end
+
+-- Who finds a slot free that was not handed to it leaves it to those who stand by, so
+-- that one that needs more of them gets them in the end. Returns the limit at which
+-- that leaves none, or nil.
+function line.behind_standing(task, own, asked, costs, who)
+  if not line.is_there or task.urgent then
+    return nil
+  end
+  local last = task.turn and '(' .. int(task.turn) or '+inf'
+  for i, limit in ipairs(limits) do
+    local algorithm, state = limit.algorithm, own[i]
+    if algorithm.hand and not algorithm.has(state, costs[i], now, who) then
+      local handed, stand_by = hand_slots(KEYS[2], state.key, limit, state, last, 0)
+      if stand_by or handed > 0 and algorithm.earliest(state, limit, asked[i], now, now, who) > now then
+        return i
+      end
+    end
+  end
+end
+
+-- A task does not start: slots that were handed to it go back.
+function line.let_go(task, own, who)
+  local freed = false
+  for i, limit in ipairs(task.stands and limits or {}) do
+    if limit.algorithm.hand and limit.algorithm.let_go(own[i], now, who) then
+      own[i].changed, freed = true, true
+    end
+  end
+  if freed then
+    redis.call('PUBLISH', line_key('signal'), '')
+  end
+end
+
+-- When a task came that is asking, by which it has its place.
+local function came_at()
+  return math.max(now, line.last + 1)
+end
+
+-- Whether a task that lacks something of a limit is to stand by for it: its turn has
+-- come, or would if it joined the line, and its worker waits for it anyway. It has to
+-- be known there by the name that it is called by.
+function line.may_stand(task, held_by, wait_us, who)
+  if not task.may_stand or held_by < 1 or not limits[held_by].algorithm.hand
+    or string.sub(task.member, -#who - 1) ~= '/' .. who then
+    return false
+  end
+  if task.is_recalled or not task.place and wait_us == 0 then
+    return false
+  elseif task.place then
+    return true
+  end
+  local row = line_row(task.row)
+  return row.size == 0 and (line.count == 0 or line_tag(row.lane).value <= line.virtual)
+end
+
+-- Serves a task that has only just come: it takes a place, and pays for its share.
+local function serve_at_once(task, costs)
+  local lane = line_row(task.row).lane
+  local came = came_at()
+  task.place = task.urgent and came - URGENT_US or came
+  task.turn, task.share = task.place, share_of(costs, task.weight)
+  line.last, line.virtual = came, math.max(line.virtual, line_tag(lane).value)
+  line.is_there, joined = true, true
+  move_tag(lane, task.share)
+end
+
+-- A task stands by for a slot of a limit. Returns 4, the instant at which the slot is
+-- free at the latest, its position and its place.
+function line.stand(task, own, asked, costs, at, held_by, who)
+  local key = line_key('standing', own[held_by].key)
+  line.kept = math.max(line.kept, now + KEPT_US)
+  local is_new = not task.turn
+  if not line.is_there then
+    line.list('SADD')
+  end
+  if task.place and is_new then -- it had a slot before
+    task.turn, task.share, line.is_there, joined = task.place, share_of(costs, task.weight), true, true
+  elseif is_new then
+    serve_at_once(task, costs)
+  end
+  redis.call('ZADD', key, int(task.turn), standing_member(asked[held_by], costs[held_by], who))
+  line.keep(key)
+  redis.call('HSET', line_key('woken'), task.member,
+    ticket_of(task.place, now + STOOD_US, 0, task.share, task.turn, task.row))
+  if is_new then
+    line.keep(line_key('woken'))
+    if line.wake_at == 0 then
+      signal(now)
+    end
+  end
+  return 4, at, 1, task.urgent and task.place + URGENT_US or task.place
+end
+
 -- When a task is expected to start that stands at that position of its row, and that
 -- many are ahead of it in line: `from` is when it would pass if it were alone.
 local function expected_at(from, ahead, position, costs, by_time)
@@ -199,8 +303,8 @@ end
 function line.look(task, costs, at)
   line.is_there = true
   local row = line_row(task.row)
-  local came = math.max(now, line.last + 1)
-  local place = task.urgent and came - line.urgent_us or came
+  local came = came_at()
+  local place = task.urgent and came - URGENT_US or came
   local position = 1 + (task.urgent and redis.call('ZCOUNT', row.key, '-inf', int(place)) or row.size)
   local expected = expected_at(at, ahead_of(row, position, line.count), position, costs)
   row.size, line.count, line.last = row.size + 1, line.count + 1, came
@@ -213,8 +317,8 @@ end
 -- alone, and `held_by` the limit that says so. A task that has `came` came then.
 function line.join(task, costs, at, held_by)
   local row = line_row(task.row)
-  local came = task.came or math.max(now, line.last + 1)
-  local place = task.place or task.urgent and came - line.urgent_us or came
+  local came = task.came or came_at()
+  local place = task.place or task.urgent and came - URGENT_US or came
   line.kept = math.max(line.kept, now + KEPT_US)
   local added = redis.call('ZADD', row.key, 'NX', int(place), task.member)
   if task.place then
@@ -232,7 +336,7 @@ function line.join(task, costs, at, held_by)
     if added == 0 then
       row.size, line.count, joined = row.size - 1, line.count - 1, true
     end
-    return 3, expected, position, task.urgent and place + line.urgent_us or place
+    return 3, expected, position, task.urgent and place + URGENT_US or place
   end
 
   line.last = math.max(line.last, came)
@@ -267,7 +371,7 @@ function line.join(task, costs, at, held_by)
     line.list('SADD')
   end
   line.is_there = true
-  return 2, expected, position, task.urgent and place + line.urgent_us or place
+  return 2, expected, position, task.urgent and place + URGENT_US or place
 end
 
 -- Writes the rest.
