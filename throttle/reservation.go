@@ -82,6 +82,9 @@ func (r *Reservation) Wait(ctx context.Context) error {
 		switch now := time.Now(); {
 		case updated:
 			_ = r.exchange(ctx)
+			if err := r.takeTurn(ctx); err != nil {
+				return err
+			}
 		case !r.isLate(now) && !r.isOvertaken(now):
 			return nil
 		default:
@@ -158,10 +161,10 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.giveBack(ctx, func(*policyCalls) *claim { return r.claim })
 }
 
-// exchange gives back what r took for another reservation under other numbers. Where a
-// change of numbers has made a share of what was taken, that can not come back.
+// exchange gives back what r took for another reservation under other numbers, as far as
+// these let it.
 func (r *Reservation) exchange(ctx context.Context) error {
-	return r.giveBack(ctx, func(now *policyCalls) *claim { return now.unchanged(r.calls, r.claim) })
+	return r.giveBack(ctx, func(now *policyCalls) *claim { return now.exchangeable(r.calls, r.claim) })
 }
 
 // giveBack gives back what a part of r's claim says, once.
@@ -228,9 +231,7 @@ func (r *Reservation) sleep(ctx context.Context) (updated bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	// Redis decided before the answer was received: counting from there, a start
-	// is never early.
-	delay := r.RetryAfter() - time.Since(r.received)
+	delay := r.untilSlot()
 	if delay <= 0 {
 		return false, nil
 	}
@@ -240,24 +241,36 @@ func (r *Reservation) sleep(ctx context.Context) (updated bool, err error) {
 	case <-timer.C:
 		return false, nil
 	case <-r.calls.outdated:
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
-	// Those that wait here ask again in the order of their slots.
-	timer.Reset(min(delay/turnPart, longestTurn))
-	select {
-	case <-timer.C:
 		return true, nil
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
 }
 
-// How long those that wait for slots let pass before they ask again under other
-// limits: a part of the time that was left for each.
+// untilSlot counts from when the answer was received, before which Redis decided: so a
+// start is never early.
+func (r *Reservation) untilSlot() time.Duration { return r.RetryAfter() - time.Since(r.received) }
+
+// takeTurn lets those ask again first whose slots were nearer: by then, all who wait
+// here have given theirs back.
+func (r *Reservation) takeTurn(ctx context.Context) error {
+	delay := max(0, r.untilSlot())
+	timer := time.NewTimer(time.Duration(float64(longestTurn) * delay.Seconds() / (delay + halfTurn).Seconds()))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// How long those that wait for slots let pass before they ask again under other limits:
+// the longer, the further off their slots were; half of the longest for a slot that was
+// so far ahead.
 const (
-	turnPart    = 16
-	longestTurn = 250 * time.Millisecond
+	longestTurn = 200 * time.Millisecond
+	halfTurn    = 2 * time.Second
 )
 
 // isLate reports whether a start at the local instant x would be too late.

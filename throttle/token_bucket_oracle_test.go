@@ -154,14 +154,15 @@ func (o *bucketOracle) meet(now int64) {
 	was, is := ceilDiv(o.capacity*o.period, o.count), ceilDiv(next.capacity*next.period, next.count)
 	debt := o.us(o.full) - now
 	switch {
-	case debt > was: // slots ahead stay, new ones come after them
-		next.full = next.parts(now + debt - was + is)
+	case debt > was: // slots ahead stay, new ones come after them, or after as many tokens
+		tokens := ceilDiv((debt-was)*o.capacity, was)
+		next.full = next.parts(now + min(debt-was, ceilDiv(tokens*is, next.capacity)) + is)
 	case debt > 0:
 		next.full = next.parts(now + ceilDiv(debt*is, was))
 	default:
 		next.full = next.parts(floorDiv(o.full, o.count) + duelEpoch)
 	}
-	if was == is {
+	if was == is && o.capacity == next.capacity {
 		next.full, next.free = next.parts(floorDiv(o.full, o.count)+duelEpoch)+(o.full-floorDiv(o.full, o.count)*o.count), o.free
 	}
 	*o = *next

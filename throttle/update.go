@@ -190,18 +190,19 @@ func (c *policyCalls) hasNumbersOf(other *policyCalls) bool {
 	})
 }
 
-// unchanged is what of a claim, which `from` made, can be given back for another slot
-// under these numbers. A bucket or a window whose numbers changed has only the share
-// that was used; it would be given twice. Leases, logs and what the upstream says are
-// counted one by one, whatever the numbers.
-func (c *policyCalls) unchanged(from *policyCalls, claim *claim) *claim {
+// exchangeable is what of a claim, which `from` made, can be given back for another slot
+// under these numbers. Of a bucket or a window that is slower now only the share was kept
+// that was used, which would be given twice; and its slots ahead are too near to each
+// other to be had again. Leases, logs and what the upstream says are counted one by one,
+// whatever the numbers.
+func (c *policyCalls) exchangeable(from *policyCalls, claim *claim) *claim {
 	part := *claim
 	part.costs = slices.Clone(claim.costs)
 	for i := range part.costs {
 		was, is := &from.policy.Limits[i], &c.policy.Limits[i]
 		switch was.Algorithm {
 		case TokenBucket, FixedWindow, SlidingWindow:
-			if was.Rate != is.Rate || was.Capacity() != is.Capacity() || was.precision() != is.precision() {
+			if is.Rate.perSecond() < was.Rate.perSecond() {
 				part.costs[i] = 0
 			}
 		case SlidingLog, Concurrency, told, pace:
@@ -209,3 +210,5 @@ func (c *policyCalls) unchanged(from *policyCalls, claim *claim) *claim {
 	}
 	return &part
 }
+
+func (r Rate) perSecond() float64 { return float64(r.Count) / r.Period.Seconds() }

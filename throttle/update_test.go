@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -307,5 +308,53 @@ func TestUpdateAmongOthers(t *testing.T) {
 				assert.Equal(t, status.Limit, status.Remaining, "all slots are free again")
 			}
 		}
+	})
+}
+
+// Slots of a slower rate put nobody off: those who wait for them ask for nearer ones, in
+// their order, and newcomers do not wait until they have passed.
+func TestRaisedRateLeavesNoOldDebt(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		const slow, fast, each = 2, 50, 10
+		rate := func(count, burst int64) *Config {
+			return policies(Limit{Name: "calls", Algorithm: TokenBucket, Rate: Rate{count, time.Second}, Burst: burst})
+		}
+		processes := []live{newLive(t, server, rate(slow, 0)), newLive(t, server, rate(slow, 0))}
+		var waiting sync.WaitGroup
+		var mu sync.Mutex
+		var started []int
+		var times []time.Time
+		for i := range each * len(processes) {
+			r := processes[i%len(processes)].reserve(Request{MaxWait: time.Minute})
+			require.Equal(t, Granted, r.Outcome)
+			waiting.Go(func() {
+				assert.NoError(t, r.Wait(t.Context()))
+				mu.Lock()
+				defer mu.Unlock()
+				started, times = append(started, i), append(times, time.Now())
+			})
+		}
+		updated := time.Now()
+		for _, process := range processes {
+			require.NoError(t, process.Update(rate(fast, 0)))
+		}
+		waiting.Wait()
+		assert.Less(t, time.Since(updated), 2*time.Second, "at the old rate it would take nine")
+		times = slices.DeleteFunc(times, updated.After) // who started at once, or waited for that long
+		for i, at := range times {
+			assert.LessOrEqual(t, i, 2+int(fast*at.Sub(updated)/time.Second), "no free refill")
+		}
+		late := 0
+		for i := 1; i < len(started); i++ {
+			if started[i] < started[i-1]-2 {
+				late++
+			}
+		}
+		assert.LessOrEqual(t, late, 4, "in order, about: %v", started)
+
+		after, err := processes[0].Peek(t.Context(), Request{Policy: "api"})
+		require.NoError(t, err)
+		assert.Less(t, after.RetryAfter(), time.Second)
 	})
 }

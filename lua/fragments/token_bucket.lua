@@ -13,8 +13,9 @@
 -- A slot that another limit puts off is no part of the TAT until its time has come;
 -- see fragments/put_off.lua, which is there if there are other limits.
 --
--- State: "<tat_us>/<full_us>" or "<tat_us>+<part>/<full_us>", where full_us is how
---        long an empty bucket took to fill when this was written; then for each
+-- State: "<tat_us>/<full_us>x<capacity>" or "<tat_us>+<part>/<full_us>x<capacity>",
+--        where full_us is how long an empty bucket took to fill when this was written,
+--        and capacity what it held; then for each
 --        instant of slots that were put off "@<slot_us>:<cost>", and for each free
 --        slot ";<slot_us>:<cost>:<tat_us>:<part>" with the TAT and part that its
 --        reservation left behind. Where the limit keeps something, what
@@ -40,7 +41,7 @@ local function prepare(limit)
   limit.token_us, limit.token_parts = floor(limit.period_us / limit.count), limit.period_us % limit.count
   local us, part = worth(limit, limit.capacity)
   limit.full_us = us + min(part, 1)
-  limit.full_text = int(limit.full_us)
+  limit.full_text = int(limit.full_us) .. 'x' .. int(limit.capacity)
 end
 
 -- Moves the TAT by a number of tokens, later or (negative) earlier.
@@ -77,8 +78,9 @@ end
 
 -- Other numbers than those the state was written with: the bucket keeps the share
 -- of it that was used. Slots ahead stay where they are, and new ones come after
--- them.
-local function rescale(state, limit, now, was_full_us)
+-- them; but no later than after as many tokens of now. So slots of a slower rate put
+-- off nobody until they have passed.
+local function rescale(state, limit, now, was_full_us, was_capacity)
   for _, slot in ipairs(state.put_off or {}) do
     state.tat = max(state.tat, slot.at + was_full_us)
   end
@@ -86,7 +88,9 @@ local function rescale(state, limit, now, was_full_us)
   local debt_us = state.tat + min(state.part, 1) - now
   state.part, state.changed = 0, true
   if debt_us > was_full_us then
-    state.tat = now + debt_us - was_full_us + limit.full_us
+    local ahead_us = debt_us - was_full_us
+    local tokens = ceil(ahead_us * was_capacity / was_full_us)
+    state.tat = now + min(ahead_us, ceil(tokens * limit.full_us / limit.capacity)) + limit.full_us
   elseif debt_us > 0 then
     state.tat = now + ceil(debt_us * limit.full_us / was_full_us)
   end
@@ -94,8 +98,8 @@ end
 
 -- Reads a state with more than a TAT in it; see above.
 local function load_all(raw, limit, now)
-  local tat, part, was_full_us, left_over, slots, free =
-    string.match(raw, '^(%d+)%+?(%d*)/(%d+)(!?[%d,]*)([@%d:]*)(.*)$')
+  local tat, part, was_full_us, was_capacity, left_over, slots, free =
+    string.match(raw, '^(%d+)%+?(%d*)/(%d+)x(%d+)(!?[%d,]*)([@%d:]*)(.*)$')
   if not tat or string.find(free, '^[^;]') then
     return { tat = 0, part = 0, is_foreign = true }
   end
@@ -104,8 +108,8 @@ local function load_all(raw, limit, now)
     state.put_off = state.put_off or {}
     table.insert(state.put_off, { at = tonumber(at), cost = tonumber(cost) })
   end
-  if tonumber(was_full_us) ~= limit.full_us then
-    rescale(state, limit, now, tonumber(was_full_us))
+  if tonumber(was_full_us) ~= limit.full_us or tonumber(was_capacity) ~= limit.capacity then
+    rescale(state, limit, now, tonumber(was_full_us), tonumber(was_capacity))
     state.spare = limit.keeps and spare.load('', now, state.tat) or nil
     return state
   end
