@@ -200,6 +200,6 @@ func TestFixedWindowStoriesThatWentWrong(t *testing.T) {
 	for _, seed := range []uint64{
 		810, // what was adjusted to nothing was cancelled, and then the clock was set back
 	} {
-		tellStory(t, client, seed, windowNumbers(AnchorFirst), newWindowOracle)
+		tellLonelyStory(t, client, seed, windowNumbers(AnchorFirst), newWindowOracle)
 	}
 }

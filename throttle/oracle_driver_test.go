@@ -44,6 +44,8 @@ type duel struct {
 	granted []*Reservation
 	ended   map[int]bool // granted reservations that were cancelled
 	story   []string
+	// crowded is set where requests come several at a time.
+	crowded bool
 }
 
 const (
@@ -74,8 +76,19 @@ func forgetScripts(t *testing.T, client *redis.Client, story uint64) {
 
 func tellStory(t testing.TB, client *redis.Client, seed uint64, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
 	t.Helper()
-	random := rand.New(rand.NewPCG(seed, 42))
-	d := &duel{t: t, seed: seed, client: client, random: random, now: duelEpoch, ended: map[int]bool{}}
+	play(t, &duel{client: client, seed: seed, crowded: true}, numbers, newOracle)
+}
+
+// tellLonelyStory is tellStory where nobody comes along.
+func tellLonelyStory(t testing.TB, client *redis.Client, seed uint64, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
+	t.Helper()
+	play(t, &duel{client: client, seed: seed}, numbers, newOracle)
+}
+
+func play(t testing.TB, d *duel, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(d.seed, 42))
+	d.t, d.random, d.now, d.ended = t, random, duelEpoch, map[int]bool{}
 	d.limit = numbers(random)
 	d.oracle = newOracle(d.limit)
 	d.flush()
@@ -158,7 +171,7 @@ func (d *duel) reserve() {
 func (d *duel) together(request Request) []*Reservation {
 	d.t.Helper()
 	requests := 1
-	if d.random.IntN(4) == 0 {
+	if d.crowded && d.random.IntN(4) == 0 {
 		requests += d.random.IntN(6)
 	}
 	reservations, err := ReserveTogether(d.limiter, slices.Repeat([]Request{request}, requests)...)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // bucketOracle is a token bucket by its definition: each reservation moves the
@@ -19,9 +21,12 @@ type bucketOracle struct {
 	granted                 []bucketSlot
 }
 
-// bucketSlot is a reservation: its start in microseconds, its tokens, and when
-// the bucket was full again after it, in parts.
-type bucketSlot struct{ at, cost, full int64 }
+// bucketSlot is a reservation: its start in microseconds, its tokens, when the bucket
+// was full again after it, in parts, and whether that was by other numbers.
+type bucketSlot struct {
+	at, cost, full int64
+	before         bool
+}
 
 func newBucketOracle(l Limit) oracle {
 	return &bucketOracle{
@@ -56,12 +61,12 @@ func (o *bucketOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 	o.settle(now)
 	if from := o.freeAt(at, cost); from != nil {
 		from.cost -= cost
-		o.granted = append(o.granted, bucketSlot{at, cost, from.full})
+		o.granted = append(o.granted, bucketSlot{at: at, cost: cost, full: from.full})
 		o.free = slices.DeleteFunc(o.free, func(s bucketSlot) bool { return s.cost == 0 })
 		return true, at
 	}
 	o.full = max(o.full, o.parts(at)) + cost*o.period
-	o.granted = append(o.granted, bucketSlot{at, cost, o.full})
+	o.granted = append(o.granted, bucketSlot{at: at, cost: cost, full: o.full})
 	return true, at
 }
 
@@ -98,7 +103,7 @@ func (o *bucketOracle) cancel(now int64, nth int) {
 	s := o.granted[nth]
 	free := slices.DeleteFunc(slices.Clone(o.free), func(s bucketSlot) bool { return s.at < now })
 	switch {
-	case s.full == o.full:
+	case s.full == o.full && !s.before:
 		o.full -= s.cost * o.period
 		for len(free) > 0 && free[len(free)-1].full == o.full {
 			o.full -= free[len(free)-1].cost * o.period
@@ -152,6 +157,9 @@ func (o *bucketOracle) meet(now int64) {
 		next.granted[i].full = floorDiv(o.granted[i].full, o.count) * next.count
 	}
 	was, is := ceilDiv(o.capacity*o.period, o.count), ceilDiv(next.capacity*next.period, next.count)
+	for i := range next.granted {
+		next.granted[i].before = next.granted[i].before || was != is
+	}
 	debt := o.us(o.full) - now
 	switch {
 	case debt > was: // slots ahead stay, new ones come after them, or after as many tokens
@@ -197,4 +205,15 @@ func bucketNumbers(random *rand.Rand) Limit {
 func TestTokenBucketAgainstOracle(t *testing.T) {
 	t.Parallel()
 	compareWithOracle(t, bucketNumbers, newBucketOracle)
+}
+
+// Stories in which script and oracle once differed.
+func TestTokenBucketStoriesThatWentWrong(t *testing.T) {
+	t.Parallel()
+	client := throttletest.Redis(t).Client()
+	for _, seed := range []uint64{
+		2811, // by other numbers, another TAT came to be at the instant of a receipt's
+	} {
+		tellStory(t, client, seed, bucketNumbers, newBucketOracle)
+	}
 }

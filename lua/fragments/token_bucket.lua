@@ -182,9 +182,14 @@ local function take_free(state, cost, at)
   end
 end
 
--- The receipt is the TAT and part that were left behind; of a slot that was put off, a
--- TAT that is not later than that, and PUT_OFF.
-local PUT_OFF = -1
+-- The receipt is the TAT that was left behind, and its part, marked with the numbers by
+-- which it was reckoned: by others, another TAT may come to be at the same instant. Of a
+-- slot that was put off it is a TAT that is not later, and PUT_OFF.
+local PUT_OFF, MARKS = -1, 2 ^ 26
+
+local function marked_part(state, limit)
+  return state.part * MARKS + limit.full_us % MARKS
+end
 
 function token_bucket.take(state, limit, cost, at, now)
   local free = state.free and take_free(state, cost, at)
@@ -203,7 +208,7 @@ function token_bucket.take(state, limit, cost, at, now)
   if limit.keeps then
     state.spare = spare.note(state.spare, before, token_bucket.status(state, limit, at), cost, at, now)
   end
-  return state.tat, state.part
+  return state.tat, marked_part(state, limit)
 end
 
 -- Where a token is worth whole microseconds.
@@ -234,7 +239,7 @@ end
 
 -- Takes the newest reservation out of the TAT, if it is this one.
 local function undo(state, limit, cost, tat, part)
-  if state.tat ~= tat or state.part ~= part then
+  if state.tat ~= tat or marked_part(state, limit) ~= part then
     return false
   end
   move(state, limit, -cost)
