@@ -63,10 +63,10 @@ func WithClock(clock string, limits ...Limit) Scripts {
 	inLine := onPolicy + read("fragments/line.lua")
 	hand := read("fragments/line_hand.lua")
 	tell := hand + read("fragments/line_tell.lua")
-	joining := inLine + hand + read("fragments/line_join.lua")
+	joining := inLine + read("fragments/line_join.lua")
 	return Scripts{
 		Reserve:   redis.NewScript(onPolicy + "local line\n" + read("reserve.lua")),
-		Ask:       redis.NewScript(joining + read("reserve.lua")),
+		Ask:       redis.NewScript(joining + hand + read("fragments/line_stand.lua") + read("reserve.lua")),
 		LookAhead: redis.NewScript(joining + "local joins = false\n" + read("park.lua")),
 		Join:      redis.NewScript(joining + "local joins = true\n" + read("park.lua")),
 		Wake:      redis.NewScript(inLine + wake()),

@@ -1,8 +1,8 @@
 -- reserve: takes the cost of each request from all limits of a policy, or from
 -- none, for the first instant at which all of them pass.
 --
--- With fragments/line_join.lua, requests heed the waiting line, and those that are
--- denied join it. Without it there is none.
+-- With fragments/line_join.lua and line_stand.lua, requests heed the waiting line, and
+-- those that are denied join it, or stand by. Without these there is no line.
 --
 -- KEYS  as fragments/policy.lua says, each state key once; with a line, its key comes
 --       behind the freeze key

@@ -26,7 +26,8 @@ const (
 // one asks, at once when called and otherwise every 50 to 500 ms. Who needs more
 // slots than are free holds up those behind, and so gets them in the end. Between
 // processes there is no order: one that always has tasks waiting mostly keeps the
-// slots it has.
+// slots it has. Tasks of the waiting line that stand by for slots of the same key
+// come before all who wait here: see [Place].
 func (r *Reservation) AwaitSlot(ctx context.Context) error {
 	deadline := r.received.Add(r.claim.request.MaxWait)
 	var place *place

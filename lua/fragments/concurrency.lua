@@ -92,7 +92,6 @@ end
 -- before save, so that another limit's trouble leaves this one alone.
 local function put(state, who, held, lease)
   state.used = state.used + (lease and lease.cost or 0) - (held and held.cost or 0)
-  state.has_new = state.has_new or lease
   state.changes[who] = lease
   state.run_out = {}
   if held and state.last and held.ends >= state.last then
@@ -180,6 +179,7 @@ function concurrency.take(state, limit, cost, at, now, who)
   local held = lease_of(state, who, now)
   local born = held and math.max(now, held.born + 1) or now
   put(state, who, held, { ends = at + limit.period_us, born = born, cost = cost })
+  state.clears = true
   return born, 0
 end
 
@@ -220,6 +220,7 @@ function concurrency.renew(state, limit, cost, now, born, who)
     return false
   end
   put(state, who, held, { ends = now + limit.period_us, born = born, cost = held and held.cost or cost })
+  state.clears = true
   return true
 end
 
@@ -288,7 +289,7 @@ function concurrency.save(state, limit, now, key)
 
   if state.live == 0 then
     redis.call('UNLINK', key)
-  elseif state.has_new then
+  elseif state.clears then
     cut(key, limit, now)
     local ended = leases_between(key, 0, int(now), MOST_LEASES)
     for i = 1, #ended, 2 do
