@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -17,6 +18,10 @@ type parking struct {
 func newParking(c *policyCalls) parking {
 	by := func(script func() *redis.Script) flight {
 		return flight{most: c.flight.most, land: func(passengers []*passenger) {
+			// Who comes in order is mostly the last of his row, which is soon told.
+			slices.SortStableFunc(passengers, func(a, b *passenger) int {
+				return cmp.Compare(a.claim.request.MaxWait, b.claim.request.MaxWait)
+			})
 			claims := make([]*claim, len(passengers))
 			for i, p := range passengers {
 				claims[i] = p.claim
