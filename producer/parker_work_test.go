@@ -282,7 +282,7 @@ func TestParkedTasksThatGoLeaveTheLine(t *testing.T) {
 	})
 }
 
-// A batch that comes while workers are at it: every task runs once, most in one attempt.
+// A batch that comes while workers are at it: every task runs once, in one attempt.
 func TestBatchIntoABusyLine(t *testing.T) {
 	t.Parallel()
 	srv := throttletest.Redis(t)
@@ -303,5 +303,5 @@ func TestBatchIntoABusyLine(t *testing.T) {
 	for _, made := range w.attempts {
 		attempts += made
 	}
-	assert.Less(t, float64(attempts)/n, 1.5)
+	assert.LessOrEqual(t, float64(attempts)/n, 1.1)
 }
