@@ -27,9 +27,8 @@ type parker struct {
 	rehearsal  *rehearsal
 }
 
-// enqueue parks a task, or reports that it is to be enqueued the plain way: where it may
-// be able to start, where it is not for the line to say when, and where nobody can
-// tell. A batch tells what else it has enqueued; b is nil for a task by itself.
+// enqueue parks a task, or reports that it is to be enqueued the plain way. A batch
+// tells what else it has enqueued; b is nil for a task by itself.
 func (p *parker) enqueue(ctx context.Context, task *asynq.Task, options []asynq.Option, b *burst) (info *asynq.TaskInfo, parks bool, err error) {
 	policy := p.limiter.Config().PolicyFor(task.Type())
 	if policy == nil || !takesAll(policy) {
@@ -43,28 +42,35 @@ func (p *parker) enqueue(ctx context.Context, task *asynq.Task, options []asynq.
 		Policy: policy.Name, TaskID: throttle.TaskName(plan.Queue, plan.ID), Attributes: p.attributes(task),
 		MaxWait: policy.Wait(),
 	}
-	ahead, err := p.limiter.LookAhead(ctx, request)
-	if err != nil || ahead.Outcome == throttle.Never {
-		return nil, false, nil //nolint:nilerr // a worker will ask, and tell what is wrong
-	}
-	delay, since := ahead.RetryAfter(), time.Time{}
-	if ahead.Place != nil {
-		since = ahead.Place.Since
-	} else if delay = b.missing(policy, &ahead, time.Now()); delay == 0 {
+	back, since, waits := p.lookAhead(ctx, policy, request, b)
+	if !waits {
 		return nil, false, nil
 	}
-	returns := time.Now().Add(policy.Backstop(delay, ahead.HeldBy))
-	info, err = p.client.EnqueueContext(ctx, task,
-		slices.Concat(options, []asynq.Option{asynq.TaskID(plan.ID), asynq.ProcessAt(returns)})...)
+	parked := slices.Concat(options, []asynq.Option{asynq.TaskID(plan.ID), asynq.ProcessIn(back)})
+	info, err = p.client.EnqueueContext(ctx, task, parked...)
 	if err != nil && !p.isThere(err, plan, task, options) {
 		return nil, true, err
 	}
 	if _, failed := p.limiter.Join(context.WithoutCancel(ctx), request, since); failed != nil {
-		p.log.Warn("could not put a task into line, it comes by itself later",
-			zap.String("policy", policy.Name), zap.String("task_id", request.TaskID),
-			zap.Time("returns", returns), zap.Error(failed))
+		p.log.Warn("could not put a task into line, it comes by itself later", zap.String("policy", policy.Name),
+			zap.String("task_id", request.TaskID), zap.Duration("comes_in", back), zap.Error(failed))
 	}
 	return info, true, err
+}
+
+// lookAhead tells whether a task would have to wait in line, in how long it is to come
+// back by itself then, and since when it stands there; since is zero for from when it
+// joins. Where nobody can tell, and of a task that can never start, a worker will.
+func (p *parker) lookAhead(ctx context.Context, policy *throttle.Policy, request throttle.Request, b *burst) (back time.Duration, since time.Time, waits bool) {
+	ahead, err := p.limiter.LookAhead(ctx, request)
+	switch {
+	case err != nil, ahead.Outcome == throttle.Never:
+		return 0, time.Time{}, false
+	case ahead.Place != nil:
+		return policy.Backstop(ahead.RetryAfter(), ahead.HeldBy), ahead.Place.Since, true
+	}
+	missing := b.missing(policy, &ahead, time.Now())
+	return policy.Backstop(missing, ""), time.Time{}, missing > 0
 }
 
 // isThere reports whether the plan is carried out in spite of that error: an ID that was

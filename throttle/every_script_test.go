@@ -37,5 +37,11 @@ func TestEveryScriptOfEveryAlgorithmLoads(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, throttle.Granted, r.Outcome)
+		behind := throttle.Request{Policy: "all", TaskID: "2", Attributes: map[string]string{"tenant": "a"}}
+		_, err = limiter.LookAhead(t.Context(), behind)
+		require.NoError(t, err)
+		joined, err := limiter.Join(t.Context(), behind, time.Time{})
+		require.NoError(t, err)
+		require.Equal(t, int64(1), joined.Place.Position)
 	})
 }

@@ -95,6 +95,7 @@ const (
 // all that is known of the line is lost. It is expected to start after delay, and held
 // by that limit.
 func (p *Policy) Backstop(delay time.Duration, heldBy string) time.Duration {
+	delay = min(delay, anyDefer)
 	delay += max(shortestSlack, delay/2)
 	if p.LacksSlot(heldBy) {
 		// When somebody's lease ends says little: most tasks end long before it.

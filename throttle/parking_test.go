@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -268,6 +269,7 @@ func TestBackstop(t *testing.T) {
 		{time.Hour, "", 90 * time.Minute},
 		{time.Hour, "slots", 5 * time.Minute},
 		{time.Second, "slots", 31 * time.Second},
+		{math.MaxInt64, "rate", 45 * 366 * 24 * time.Hour},
 	} {
 		assert.Equal(t, c.want, policy.Backstop(c.delay, c.heldBy), "%v %s", c.delay, c.heldBy)
 	}
