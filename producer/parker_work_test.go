@@ -258,6 +258,21 @@ func TestJoiningALineThatHasEmptied(t *testing.T) {
 	})
 }
 
+// Tasks that a producer parked behind a concurrency limit get its slots, one after the
+// other.
+func TestParkedTasksGetSlots(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		l := newLanes(t, srv, slots())
+		l.close()
+		require.Len(t, l.enqueue("a", 0, 20), 20)
+		l.open()
+		w := l.start(srv, 2, 10)
+		assert.Len(t, w.wait(t, 20), 20)
+		l.ended(srv)
+	})
+}
+
 // Tasks that somebody deletes or archives while they stand in line make way for those
 // behind them, and stay as they are.
 func TestParkedTasksThatGoLeaveTheLine(t *testing.T) {

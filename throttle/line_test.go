@@ -296,3 +296,14 @@ func TestPlaceIsKept(t *testing.T) {
 		assert.Nil(t, where)
 	})
 }
+
+// Lanes of few tasks have large shares, whose sums are round numbers.
+func TestSlowLanesAreServed(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		p.enqueue(tasks{}, "a", 20)
+		p.run(30 * time.Minute)
+		assert.Len(t, p.starts, 20)
+	})
+}

@@ -73,6 +73,12 @@ local URGENT_US = 24 * 3600 * 1000000
 local KEPT_US = 24 * 3600 * 1000000
 local LISTED_MS = '2678400000'
 
+-- A tag as it is kept: never a whole number, for an embedded server writes 300000000 as
+-- "3e+8", which its own Lua does not take for a number.
+function line.tag_text(tag)
+  return string.format('%.2f1', tag)
+end
+
 local function line_key(kind, name)
   return KEYS[2] .. '/' .. kind .. (name and ':' .. name or '')
 end
@@ -81,7 +87,7 @@ do
   local text = raw[2]
   local v, count, last, wake_at, kept = string.match(text or '', '^([^,]+),(%d+),(%d+),(%d+),(%d+)$')
   line.is_there = v ~= nil
-  line.virtual = tonumber(v or 0)
+  line.virtual = tonumber(v or '0.001')
   line.count, line.last = tonumber(count or 0), tonumber(last or 0)
   line.wake_at, line.kept = tonumber(wake_at or 0), tonumber(kept or 0)
 end
@@ -202,7 +208,7 @@ function line.save()
   for i = 1, #numbers do
     numbers[i] = int(numbers[i])
   end
-  redis.call('SET', KEYS[2], string.format('%.3f', line.virtual) .. ',' .. table.concat(numbers, ','),
+  redis.call('SET', KEYS[2], line.tag_text(line.virtual) .. ',' .. table.concat(numbers, ','),
     'PX', int(ttl_ms(line.kept - now)))
 end
 

@@ -51,7 +51,7 @@ end
 local function move_tag(lane, by)
   local tag = line_tag(lane)
   tag.value = tag.value + by
-  redis.call('ZADD', tag.key, string.format('%.3f', tag.value), lane)
+  redis.call('ZADD', tag.key, line.tag_text(tag.value), lane)
   line.keep(tag.key)
 end
 
@@ -79,7 +79,7 @@ local function open_row(row, at)
   if tag.key ~= line_key('ready') then
     redis.call('ZREM', tag.key, row.lane)
     tag.key = line_key('ready')
-    redis.call('ZADD', tag.key, string.format('%.3f', tag.value), row.lane)
+    redis.call('ZADD', tag.key, line.tag_text(tag.value), row.lane)
   end
   line.keep(tag.key)
   redis.call('HDEL', line_key('weights'), row.lane)

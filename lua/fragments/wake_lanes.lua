@@ -99,7 +99,7 @@ do
     local before = redis.call('ZMSCORE', line_key('lanes'), unpack(arrivals))
     local args = {}
     for i, lane in ipairs(arrivals) do
-      args[#args + 1] = string.format('%.3f', math.max(line.virtual, tonumber(before[i] or 0)))
+      args[#args + 1] = line.tag_text(math.max(line.virtual, tonumber(before[i] or 0)))
       args[#args + 1] = lane
     end
     redis.call('ZADD', line_key('ready'), 'NX', unpack(args))

@@ -73,7 +73,7 @@ do
     elseif lacks then
       look_at = math.max(look_at, waking.reach + 1000000)
       local lacking = line_key('lacking', key_of(lacks, row))
-      redis.call('ZADD', lacking, string.format('%.3f', lane.tag), row.name)
+      redis.call('ZADD', lacking, line.tag_text(lane.tag), row.name)
       line.keep(lacking)
     end
     held[#held + 1], held[#held + 2] = int(look_at), row.name

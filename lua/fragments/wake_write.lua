@@ -34,7 +34,7 @@ do
     end
     for lane, tag in pairs(tags) do
       local args = gone[lane] and other or ready
-      args[#args + 1], args[#args + 2] = string.format('%.3f', tag), lane
+      args[#args + 1], args[#args + 2] = line.tag_text(tag), lane
     end
     write('ZREM', line_key('ready'), removed)
     write('ZADD', line_key('ready'), ready)
@@ -57,7 +57,7 @@ do
       waking.next_at = 0
       return
     end
-    redis.call('ZREMRANGEBYSCORE', line_key('lanes'), '-inf', string.format('%.3f', line.virtual))
+    redis.call('ZREMRANGEBYSCORE', line_key('lanes'), '-inf', line.tag_text(line.virtual))
     line.wake_at = waking.next_at
     line.save()
   end
