@@ -32,10 +32,10 @@ func TestWriteText(t *testing.T) {
 	assert.Equal(t, `Redis 7.0.15; 2 workers with 20 tasks each; medians of 1 turn.
 
 one-lane: one queue, 9000 tasks at 300 per second, 29.9 s at best
-                          attempts  commands  quota used  late p99  archived  all done
-  asynq, no limit             1.00      14.0           -         -         0     0.6 s
-  rampmeter, parked           2.00      44.2      98.8 %   12.3 ms         3         -
-  broken                         -         -           -         -         -         -
+                          attempts  commands  enqueue  quota used  late p99  archived  all done
+  asynq, no limit             1.00      14.0      4.0           -         -         0     0.6 s
+  rampmeter, parked           2.00      44.2        -      98.8 %   12.3 ms         3         -
+  broken                         -         -        -           -         -         -         -
   rampmeter, parked was cut short
   left out: BullMQ: there is no node
 `, text.String())
