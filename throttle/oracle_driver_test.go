@@ -165,6 +165,15 @@ func (d *duel) reserve() {
 			d.granted = append(d.granted, r)
 		}
 	}
+	d.callEnded()
+}
+
+// callEnded tells the oracle, if it wants to know, that a script call of several
+// requests has ended.
+func (d *duel) callEnded() {
+	if o, ok := d.oracle.(interface{ ended(now int64) }); ok {
+		o.ended(d.now)
+	}
 }
 
 // together makes the same request a few times in one script call.

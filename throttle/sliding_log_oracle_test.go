@@ -20,6 +20,8 @@ type logOracle struct {
 	count, period int64
 	starts        []logStart // by their instants, those of one instant as they came
 	granted       []int64    // the instant of each granted reservation
+	granting      bool       // in the script call of now
+	latest        int64      // of what it granted
 }
 
 // logStart is one start. One that cost more than the whole limit weighs no more
@@ -84,8 +86,16 @@ func (o *logOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 	start := logStart{at: at, cost: cost, weight: cost, nth: len(o.granted)}
 	o.granted = append(o.granted, at)
 	o.insert(start)
-	o.forget(now, at)
+	o.latest, o.granting = max(at, o.latest), true
 	return true, at
+}
+
+// ended forgets, after a script call, whatever it granted.
+func (o *logOracle) ended(now int64) {
+	if o.granting {
+		o.forget(now, o.latest)
+	}
+	o.latest, o.granting = 0, false
 }
 
 func (o *logOracle) insert(start logStart) {
@@ -267,6 +277,7 @@ func (d *duel) reserveTogether(n int, periods int64) {
 			d.granted = append(d.granted, r)
 		}
 	}
+	d.callEnded()
 }
 
 func FuzzSlidingLogAgainstOracle(f *testing.F) {
