@@ -158,7 +158,7 @@ func (o *bucketOracle) meet(now int64) {
 	}
 	was, is := ceilDiv(o.capacity*o.period, o.count), ceilDiv(next.capacity*next.period, next.count)
 	for i := range next.granted {
-		next.granted[i].before = next.granted[i].before || was != is
+		next.granted[i].before = next.granted[i].before || was != is || o.capacity != next.capacity
 	}
 	debt := o.us(o.full) - now
 	switch {

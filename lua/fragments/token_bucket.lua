@@ -13,9 +13,9 @@
 -- A slot that another limit puts off is no part of the TAT until its time has come;
 -- see fragments/put_off.lua, which is there if there are other limits.
 --
--- State: "<tat_us>/<full_us>x<capacity>" or "<tat_us>+<part>/<full_us>x<capacity>",
---        where full_us is how long an empty bucket took to fill when this was written,
---        and capacity what it held; then for each
+-- State: "<tat_us>/<full>" or "<tat_us>+<part>/<full>", where full is how long an empty
+--        bucket took to fill when this was written, and what it held then, as in
+--        "3600s5000" or, where that are no whole seconds, "50000u5"; then for each
 --        instant of slots that were put off "@<slot_us>:<cost>", and for each free
 --        slot ";<slot_us>:<cost>:<tat_us>:<part>" with the TAT and part that its
 --        reservation left behind. Where the limit keeps something, what
@@ -41,7 +41,8 @@ local function prepare(limit)
   limit.token_us, limit.token_parts = floor(limit.period_us / limit.count), limit.period_us % limit.count
   local us, part = worth(limit, limit.capacity)
   limit.full_us = us + min(part, 1)
-  limit.full_text = int(limit.full_us) .. 'x' .. int(limit.capacity)
+  local full = limit.full_us % 1000000 == 0 and int(limit.full_us / 1000000) .. 's' or int(limit.full_us) .. 'u'
+  limit.full_text = full .. int(limit.capacity)
 end
 
 -- Moves the TAT by a number of tokens, later or (negative) earlier.
@@ -98,8 +99,8 @@ end
 
 -- Reads a state with more than a TAT in it; see above.
 local function load_all(raw, limit, now)
-  local tat, part, was_full_us, was_capacity, left_over, slots, free =
-    string.match(raw, '^(%d+)%+?(%d*)/(%d+)x(%d+)(!?[%d,]*)([@%d:]*)(.*)$')
+  local tat, part, was_full, unit, was_capacity, left_over, slots, free =
+    string.match(raw, '^(%d+)%+?(%d*)/(%d+)([su])(%d+)(!?[%d,]*)([@%d:]*)(.*)$')
   if not tat or string.find(free, '^[^;]') then
     return { tat = 0, part = 0, is_foreign = true }
   end
@@ -108,8 +109,8 @@ local function load_all(raw, limit, now)
     state.put_off = state.put_off or {}
     table.insert(state.put_off, { at = tonumber(at), cost = tonumber(cost) })
   end
-  if tonumber(was_full_us) ~= limit.full_us or tonumber(was_capacity) ~= limit.capacity then
-    rescale(state, limit, now, tonumber(was_full_us), tonumber(was_capacity))
+  if was_full .. unit .. was_capacity ~= limit.full_text then
+    rescale(state, limit, now, was_full * (unit == 's' and 1000000 or 1), tonumber(was_capacity))
     state.spare = limit.keeps and spare.load('', now, state.tat) or nil
     return state
   end
@@ -188,7 +189,7 @@ end
 local PUT_OFF, MARKS = -1, 2 ^ 26
 
 local function marked_part(state, limit)
-  return state.part * MARKS + limit.full_us % MARKS
+  return state.part * MARKS + (31 * limit.full_us + limit.capacity) % MARKS
 end
 
 function token_bucket.take(state, limit, cost, at, now)
