@@ -18,8 +18,9 @@ type intervalOracle struct {
 	next                    *intervalOracle // other numbers, not met yet
 }
 
-// intervalTake is a reservation: its tokens, its slot, and how the bucket stood after it.
-type intervalTake struct{ cost, slot, refilled, taken int64 }
+// intervalTake is a reservation: its tokens, its slot, how the bucket stood after it, and
+// by which numbers.
+type intervalTake struct{ cost, slot, refilled, taken, period, capacity int64 }
 
 func newIntervalOracle(l Limit) oracle {
 	count := min(l.Rate.Count, l.Capacity()) // what a refill brings beyond it runs over
@@ -62,7 +63,7 @@ func (o *intervalOracle) reserve(now, wait, cost int64, _ string) (bool, int64) 
 	}
 	if s.freeAt(now, cost) {
 		s.free -= cost
-		s.granted = append(s.granted, intervalTake{cost: cost, slot: now, refilled: s.refilled})
+		s.granted = append(s.granted, intervalTake{cost, now, s.refilled, 0, s.period, s.capacity})
 		*o = s
 		return true, now
 	}
@@ -106,12 +107,21 @@ func (o *intervalOracle) take(at, cost int64) {
 	}
 	o.taken += cost
 	o.last = max(o.last, at)
-	o.granted = append(o.granted, intervalTake{cost, at, o.refilled, o.taken})
+	o.granted = append(o.granted, intervalTake{cost, at, o.refilled, o.taken, o.period, o.capacity})
+}
+
+// tells reports whether a reservation tells anything of the bucket: by other numbers, it
+// is of another one.
+func (o *intervalOracle) tells(t intervalTake) bool {
+	return t.period == o.period && t.capacity == o.capacity
 }
 
 // back takes back what no refill has brought back since the reservation. While a
 // slot lies ahead, the newest reservation alone can be taken back.
 func (o *intervalOracle) back(now, tokens int64, t intervalTake) bool {
+	if !o.tells(t) {
+		return false
+	}
 	left := t.taken - max(0, floorDiv(now-t.refilled, o.period))*o.count
 	if o.taken == 0 || o.last > now && left != o.taken {
 		return false
@@ -128,7 +138,7 @@ func (o *intervalOracle) cancel(now int64, nth int) {
 	}
 	if t := s.granted[nth]; s.back(now, t.cost, t) {
 		*o = s
-	} else if s.isBeforeRefill(t.slot) {
+	} else if s.tells(t) && s.isBeforeRefill(t.slot) {
 		// A bucket does not tell starts apart that lie between the same refills.
 		s.free = min(s.free+t.cost, s.taken)
 		*o = s

@@ -22,11 +22,9 @@ type bucketOracle struct {
 }
 
 // bucketSlot is a reservation: its start in microseconds, its tokens, when the bucket
-// was full again after it, in parts, and whether that was by other numbers.
-type bucketSlot struct {
-	at, cost, full int64
-	before         bool
-}
+// was full again after it, in parts, and by which numbers: how long it took to fill, and
+// what it held.
+type bucketSlot struct{ at, cost, full, fill, capacity int64 }
 
 func newBucketOracle(l Limit) oracle {
 	return &bucketOracle{
@@ -61,12 +59,12 @@ func (o *bucketOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 	o.settle(now)
 	if from := o.freeAt(at, cost); from != nil {
 		from.cost -= cost
-		o.granted = append(o.granted, bucketSlot{at: at, cost: cost, full: from.full})
+		o.granted = append(o.granted, bucketSlot{at, cost, from.full, from.fill, from.capacity})
 		o.free = slices.DeleteFunc(o.free, func(s bucketSlot) bool { return s.cost == 0 })
 		return true, at
 	}
 	o.full = max(o.full, o.parts(at)) + cost*o.period
-	o.granted = append(o.granted, bucketSlot{at: at, cost: cost, full: o.full})
+	o.granted = append(o.granted, bucketSlot{at, cost, o.full, o.fill(), o.capacity})
 	return true, at
 }
 
@@ -87,6 +85,15 @@ func (o *bucketOracle) settle(now int64) {
 	}
 }
 
+// fill is how long an empty bucket takes to fill.
+func (o *bucketOracle) fill() int64 { return ceilDiv(o.capacity*o.period, o.count) }
+
+// tells reports whether a reservation tells anything of the bucket: by other numbers, it
+// is of another one.
+func (o *bucketOracle) tells(s bucketSlot) bool {
+	return s.fill == o.fill() && s.capacity == o.capacity
+}
+
 // returnable is how many tokens of a reservation can come back: as many as neither
 // the refill has brought back nor a later slot was built on.
 func (o *bucketOracle) returnable(now int64, s bucketSlot) int64 {
@@ -103,7 +110,9 @@ func (o *bucketOracle) cancel(now int64, nth int) {
 	s := o.granted[nth]
 	free := slices.DeleteFunc(slices.Clone(o.free), func(s bucketSlot) bool { return s.at < now })
 	switch {
-	case s.full == o.full && !s.before:
+	case !o.tells(s):
+		return
+	case s.full == o.full:
 		o.full -= s.cost * o.period
 		for len(free) > 0 && free[len(free)-1].full == o.full {
 			o.full -= free[len(free)-1].cost * o.period
@@ -129,7 +138,9 @@ func (o *bucketOracle) adjust(now int64, nth int, more int64) {
 	s := &o.granted[nth]
 	defer func() { s.cost += more }()
 	moved := more
-	if more < 0 {
+	if more < 0 && !o.tells(*s) {
+		moved = 0
+	} else if more < 0 {
 		moved = -min(-more, o.returnable(now, *s))
 	}
 	if moved == 0 {
@@ -156,10 +167,7 @@ func (o *bucketOracle) meet(now int64) {
 	for i := range next.granted { // receipts keep their instants
 		next.granted[i].full = floorDiv(o.granted[i].full, o.count) * next.count
 	}
-	was, is := ceilDiv(o.capacity*o.period, o.count), ceilDiv(next.capacity*next.period, next.count)
-	for i := range next.granted {
-		next.granted[i].before = next.granted[i].before || was != is || o.capacity != next.capacity
-	}
+	was, is := o.fill(), next.fill()
 	debt := o.us(o.full) - now
 	switch {
 	case debt > was: // slots ahead stay, new ones come after them, or after as many tokens
@@ -212,6 +220,7 @@ func TestTokenBucketStoriesThatWentWrong(t *testing.T) {
 	t.Parallel()
 	client := throttletest.Redis(t).Client()
 	for _, seed := range []uint64{
+		462,  // a reservation of before gave back what it had by other numbers
 		2811, // by other numbers, another TAT came to be at the instant of a receipt's
 	} {
 		tellStory(t, client, seed, bucketNumbers, newBucketOracle)

@@ -121,11 +121,23 @@ local function take_keeping(state, limit, cost, at, now, refills)
   state.spare = spare.note(state.spare, before, after, cost, at, now)
 end
 
+-- The receipt is the latest refill and what is taken then, marked with the numbers by
+-- which it was reckoned: they tell nothing of a bucket that was converted to others.
+local MARKS = 2 ^ 26
+
+local function mark(limit)
+  return (31 * limit.period_us + limit.capacity) % MARKS
+end
+
+local function marked(limit, taken)
+  return taken * MARKS + mark(limit)
+end
+
 function interval_bucket.take(state, limit, cost, at, now)
   state.start = state.start or at
   if finds_free(state, limit, cost, at) then
     state.free = state.free - cost
-    return state.start, 0
+    return state.start, marked(limit, 0)
   end
   local refills = math.max(0, math.floor((at - state.start) / limit.period_us))
   if limit.keeps then
@@ -139,7 +151,7 @@ function interval_bucket.take(state, limit, cost, at, now)
     state.start, state.free = state.start + refills * limit.period_us, 0
   end
   state.last = math.max(state.last, at)
-  return state.start, state.taken
+  return state.start, marked(limit, state.taken)
 end
 
 -- Those after which it takes as many refills as after the first.
@@ -152,7 +164,8 @@ function interval_bucket.passing(state, limit, cost)
 end
 
 -- Takes back tokens of a take: those that no refill has brought back since.
-local function take_back(state, limit, tokens, now, start, taken)
+local function take_back(state, limit, tokens, now, start, marked_taken)
+  local taken = math.floor(marked_taken / MARKS)
   local left = taken - math.max(0, math.floor((now - start) / limit.period_us)) * limit.count
   if not state.start or state.last > now and left ~= state.taken then
     return false
@@ -163,6 +176,9 @@ local function take_back(state, limit, tokens, now, start, taken)
 end
 
 function interval_bucket.give_back(state, limit, cost, slot, now, start, taken)
+  if taken % MARKS ~= mark(limit) then
+    return false
+  end
   if take_back(state, limit, cost, now, start, taken) then
     return true
   end
@@ -175,7 +191,7 @@ end
 
 function interval_bucket.adjust(state, limit, more, _, now, start, taken)
   if more < 0 then
-    return take_back(state, limit, -more, now, start, taken)
+    return taken % MARKS == mark(limit) and take_back(state, limit, -more, now, start, taken)
   end
   state.start = state.start or now
   state.taken = state.taken + more

@@ -184,12 +184,20 @@ local function take_free(state, cost, at)
 end
 
 -- The receipt is the TAT that was left behind, and its part, marked with the numbers by
--- which it was reckoned: by others, another TAT may come to be at the same instant. Of a
--- slot that was put off it is a TAT that is not later, and PUT_OFF.
-local PUT_OFF, MARKS = -1, 2 ^ 26
+-- which it was reckoned: they tell nothing of a TAT that was converted to others. Of a
+-- slot that was put off it is a TAT that is not later, and the mark alone, below zero.
+local MARKS = 2 ^ 26
+
+local function mark(limit)
+  return (31 * limit.full_us + limit.capacity) % MARKS
+end
 
 local function marked_part(state, limit)
-  return state.part * MARKS + (31 * limit.full_us + limit.capacity) % MARKS
+  return state.part * MARKS + mark(limit)
+end
+
+local function is_of_now(limit, part)
+  return part % MARKS == mark(limit) or part == -1 - mark(limit)
 end
 
 function token_bucket.take(state, limit, cost, at, now)
@@ -199,7 +207,7 @@ function token_bucket.take(state, limit, cost, at, now)
   end
   if put_off and not limit.keeps and at > max(now, by_tat(state, limit, cost)) then
     put_off.take(state, limit, cost, at, now)
-    return at + (worth(limit, cost)), PUT_OFF
+    return at + (worth(limit, cost)), -1 - mark(limit)
   end
   local before = limit.keeps and token_bucket.status(state, limit, now)
   start(state, limit, cost, at)
@@ -248,7 +256,10 @@ local function undo(state, limit, cost, tat, part)
 end
 
 function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
-  if part == PUT_OFF and put_off and put_off.recount(state, slot, -cost) then
+  if not is_of_now(limit, part) then
+    return false
+  end
+  if part < 0 and put_off and put_off.recount(state, slot, -cost) then
     return true
   end
   if undo(state, limit, cost, tat, part) then
@@ -272,7 +283,7 @@ function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
     place = place + 1
   end
   state.free = free
-  if part == PUT_OFF then
+  if part < 0 then
     tat, part = 0, 0 -- nobody knows what it left behind
   end
   table.insert(free, place, { slot = slot, cost = cost, tat = tat, part = part })
@@ -280,7 +291,10 @@ function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
 end
 
 function token_bucket.adjust(state, limit, more, slot, now, tat, part)
-  if part == PUT_OFF and put_off and put_off.recount(state, slot, more) then
+  if more < 0 and not is_of_now(limit, part) then
+    return false
+  end
+  if part < 0 and put_off and put_off.recount(state, slot, more) then
     return true
   end
   if more > 0 and state.tat < now then
