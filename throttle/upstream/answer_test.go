@@ -311,6 +311,9 @@ func TestMalformed(t *testing.T) {
 		"no list":        {throttle.APIIETF, `RateLimit: "a";r=5;t=`, []string{"Ratelimit"}, nil},
 		"no quota":       {throttle.APIIETF, `RateLimit: 5;r=5, "a";r="x", "b";r=-3, (1 2)`, []string{"Ratelimit"}, nil},
 		"no policy":      {throttle.APIIETF, "RateLimit: \"a\";r=5;t=3\nRateLimit-Policy: !", []string{"Ratelimit-Policy"}, []reading{{Quota: "a", Remaining: 5, Reset: 3 * time.Second}}},
+		"negative list":  {throttle.APIIETF, "RateLimit: \"a\";r=5;t=-3\nRateLimit-Policy: \"a\";q=-9;w=-1", nil, []reading{{Quota: "a", Remaining: 5}}},
+		"negative pairs": {throttle.APIIETF, "RateLimit: limit=-9, remaining=5, reset=-3\nRateLimit-Policy: 9;w=-1", nil, []reading{{Remaining: 5}}},
+		"huge limit":     {throttle.APIGitHub, "X-RateLimit-Limit: 99999999999999999999\nX-RateLimit-Remaining: 5", []string{"X-Ratelimit-Limit"}, []reading{{Remaining: 5, Window: time.Hour}}},
 		"no fraction":    {throttle.APIShopify, "X-Shopify-Shop-Api-Call-Limit: 32", []string{"X-Shopify-Shop-Api-Call-Limit"}, nil},
 		"no duration":    {throttle.APIOpenAI, "x-ratelimit-remaining-tokens: 5\nx-ratelimit-reset-tokens: -6m", []string{"X-Ratelimit-Reset-Tokens"}, []reading{{Quota: "tokens", Remaining: 5, Refills: true}}},
 		"no remaining":   {throttle.APIZendesk, "zendesk-ratelimit-x: total=3; resets=9", []string{"Zendesk-Ratelimit-X"}, nil},
@@ -367,6 +370,7 @@ func FuzzRead(f *testing.F) {
 				require.LessOrEqual(t, d, upstream.Longest)
 			}
 			require.GreaterOrEqual(t, q.Limit, int64(0))
+			require.LessOrEqual(t, q.Limit, int64(1e12))
 			require.GreaterOrEqual(t, q.Remaining, int64(0))
 			require.LessOrEqual(t, q.Remaining, int64(1e12))
 			require.True(t, q.Limit == 0 || q.Remaining <= q.Limit)

@@ -146,9 +146,13 @@ func ietfNumber(params *httpsfv.Params, key string) (int64, bool) {
 	return ietfTokens(value)
 }
 
+// ietfTokens returns a number that makes sense, or zero.
 func ietfTokens(value any) (int64, bool) {
 	number, ok := value.(int64)
-	return number, ok && number >= 0 && number <= mostTokens
+	if !ok || number < 0 || number > mostTokens {
+		return 0, false
+	}
+	return number, true
 }
 
 func ietfSeconds(params *httpsfv.Params, key string) time.Duration {

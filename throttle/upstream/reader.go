@@ -64,13 +64,16 @@ func (r *reader) whole(name string) (int64, bool) {
 	return n, ok
 }
 
-// parseTokens reads digits, and nothing else.
+// parseTokens reads digits, and nothing else. What makes no sense is zero.
 func parseTokens(text string) (int64, bool) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	return n, err == nil && n <= mostTokens
+	if err != nil || n > mostTokens {
+		return 0, false
+	}
+	return n, true
 }
 
 // parseSeconds reads digits with at most one point.
