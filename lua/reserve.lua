@@ -44,6 +44,12 @@ local opens = math.max(now, frozen_until)
 -- A request's states, its costs, and what it has to find for them.
 local own, costs, asked = {}, {}, nil
 
+-- Whether who may wait keeps a margin from others although it would pass now.
+local keeps_margin = false
+for i = 1, #limits do
+  keeps_margin = keeps_margin or limits[i].algorithm.keeps_margin
+end
+
 -- What is ahead of now gets its own instant, if that is within reach.
 local function slot_ahead(at, wait_us, who)
   if at - now > wait_us then
@@ -122,7 +128,8 @@ local function decide(task, wait_us, who, attempt, urgent)
   if task and line.is_behind(task) then
     slot = line.idle_slot(own, asked, at, who)
   else
-    slot = at == now and at or slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
+    slot = (at > now or keeps_margin) and slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
+      or at == now and at or nil
   end
   local behind = slot and task and line.behind_standing(task, own, asked, costs, who)
   if behind then

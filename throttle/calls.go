@@ -21,8 +21,9 @@ type policyCalls struct {
 	freezeKey string
 	// remembers is set when a limit keeps who its tokens went to.
 	remembers bool
-	// paced is set when a limit counts over every interval, not by window or lease.
-	paced bool
+	// lateness is how much later than its slot a start may be; zero where no limit counts
+	// over every interval.
+	lateness time.Duration
 	// oneCount is set when all requests go to the same counts: what one of them hears
 	// of the next free slot is true for all.
 	oneCount bool
@@ -48,7 +49,9 @@ func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 	for i := range policy.Limits {
 		limit := &policy.Limits[i]
 		c.remembers = c.remembers || limit.Algorithm == SlidingLog || limit.Algorithm == Concurrency
-		c.paced = c.paced || limit.isPaced()
+		if late := limit.lateness(); late > 0 && (c.lateness == 0 || late < c.lateness) {
+			c.lateness = late
+		}
 	}
 	c.oneCount = !slices.ContainsFunc(policy.Limits, func(l Limit) bool { return l.Per != "" })
 	c.headroom = policy.hasHeadroom()
@@ -254,7 +257,7 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 		claim:    p.claim,
 		sent:     sent,
 		received: received,
-		paced:    c.paced,
+		lateness: c.lateness,
 		receipts: reply[4 : 4+2*n],
 	}
 	switch answer := reply[1]; answer {

@@ -79,9 +79,10 @@ const (
 	FixedWindow Algorithm = "fixed_window"
 	// SlidingLog allows Rate.Count in every interval of Rate.Period, exactly, and
 	// remembers each start: memory grows with the count. Under other numbers the
-	// recorded starts count as they are. Starts may be late by up to Lateness, and be
-	// that much closer together; so slots ahead are half a percent of the period,
-	// Lateness at most, further apart than need be.
+	// recorded starts count as they are. Starts may be a little late, and be that much
+	// closer together; so those that may wait are one percent of the period, Lateness
+	// at most, further apart than need be, and no later than that, or than half of
+	// Lateness where it is longer.
 	SlidingLog Algorithm = "sliding_log"
 	// SlidingWindow allows Rate.Count in every interval of Rate.Period, counted in
 	// buckets of Precision: memory is bounded by their number, and up to one bucket
@@ -175,15 +176,17 @@ func (l *Limit) Capacity() int64 {
 	return l.Rate.Count
 }
 
-// isPaced reports whether the limit counts over every interval, so that late starts
-// could come too close together.
-func (l *Limit) isPaced() bool {
+// lateness is how much later than its slot a start may be where the limit counts over
+// every interval, so that late starts could come too close together; or else zero.
+func (l *Limit) lateness() time.Duration {
 	switch l.Algorithm {
+	case TokenBucket, SlidingWindow:
+		return Lateness
+	case SlidingLog: // as much as slots keep from each other, if a process can keep to it
+		return min(Lateness, max(Lateness/2, l.Rate.Period/100))
 	case FixedWindow, Concurrency, told, pace:
-		return false
-	case TokenBucket, SlidingLog, SlidingWindow:
 	}
-	return true
+	return 0
 }
 
 // script returns the limits as the scripts have them.

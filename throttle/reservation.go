@@ -10,7 +10,8 @@ import (
 // Lateness is how much later than its slot a start may be before [Reservation.Wait]
 // gives the slot up and reserves a new one. It bounds how far the starts of a
 // token bucket can bunch up: over every interval t they stay within
-// burst + rate x (t + Lateness).
+// burst + rate x (t + Lateness). Starts that a short [SlidingLog] counts are given up
+// earlier.
 const Lateness = 20 * time.Millisecond
 
 // mostLate is how often in a row Wait may wake too late before it gives up: this
@@ -37,8 +38,8 @@ type Reservation struct {
 	// The local instants between which Redis decided: they alone tie a local
 	// clock to Redis's.
 	sent, received time.Time
-	useBy          time.Time // by Redis's clock, when a window ends; zero for none
-	paced          bool      // a limit counts over every interval, not by window
+	useBy          time.Time     // by Redis's clock, when a window ends; zero for none
+	lateness       time.Duration // of a start, at most; zero for any
 	receipts       []int64
 	// place is where the task stood in line, or when it came if it did not stand there,
 	// in microseconds.
@@ -275,7 +276,7 @@ const (
 
 // isLate reports whether a start at the local instant x would be too late.
 func (r *Reservation) isLate(x time.Time) bool {
-	if r.paced && x.Sub(r.received.Add(r.RetryAfter())) > Lateness {
+	if r.lateness > 0 && x.Sub(r.received.Add(r.RetryAfter())) > r.lateness {
 		return true
 	}
 	// Redis decided after the request was sent, so its clock shows at most this.
@@ -296,7 +297,7 @@ func (r *Reservation) replace(next *Reservation) {
 	r.Decision, r.cancelled, r.settled, r.used = next.Decision, false, false, false
 	r.sent, r.received = next.sent, next.received
 	r.useBy, r.receipts = next.useBy, next.receipts
-	r.calls, r.paced = next.calls, next.paced
+	r.calls, r.lateness = next.calls, next.lateness
 	next.claim.request = r.claim.request
 	r.claim = next.claim
 	if next.Outcome == Granted && next.place < r.place {

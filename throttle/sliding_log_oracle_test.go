@@ -75,13 +75,13 @@ func (o *logOracle) earliest(from, cost, period int64) int64 {
 
 func (o *logOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 	at := o.earliest(now, cost, o.period)
-	if at > now {
-		// A slot ahead keeps half a percent more from others, 20 ms at most.
-		slot := o.earliest(at, cost, o.period+min(o.period/200, 20_000))
-		if slot-now > wait {
-			return false, at
-		}
+	// Who may wait keeps one percent more from others, 20 ms at most.
+	slot := o.earliest(at, cost, o.period+min(o.period/100, 20_000))
+	switch {
+	case slot-now <= wait:
 		at = slot
+	case at > now:
+		return false, at
 	}
 	start := logStart{at: at, cost: cost, weight: cost, nth: len(o.granted)}
 	o.granted = append(o.granted, at)

@@ -26,6 +26,8 @@
 --   spread(state, limit, cost, from, now, who)
 --                                the same for a slot ahead of now, where requests
 --                                should not all begin at one instant
+--   keeps_margin                 optional: true if spread is to be asked, too, for what
+--                                passes now and may wait
 --   take(state, limit, cost, at, now, who)
 --                                takes the cost at that instant, which earliest or
 --                                spread allowed; returns two integers, the receipt

@@ -4,8 +4,8 @@
 -- A slot ahead is a start whose time has not come. It counts like any other, so a
 -- request that would pass now may have to wait because of the slots after it.
 --
--- A slot ahead keeps a little more than a period from the starts before and after it,
--- for who wakes for a slot may start late, and the next one may not: MARGIN of the
+-- A start that may wait keeps a little more than a period from those before and after
+-- it, for who wakes for a slot may start late, and the next one may not: MARGIN of the
 -- period, and no more than a start may be late at all.
 --
 -- Starts are facts: other numbers count those that are remembered as they are. The
@@ -38,8 +38,8 @@ local AFTER_ALL = 9007199254740992
 -- that count by then are still known; no more than a period.
 local MOST_SET_BACK_US = 1000000
 
--- What slots ahead keep from others beyond a period, as a share of it, and at most.
-local MARGIN, MOST_MARGIN_US = 1 / 200, 20000
+-- What starts that may wait keep from others beyond a period, as a share of it, and at most.
+local MARGIN, MOST_MARGIN_US = 1 / 100, 20000
 
 -- How many tokens one change forgets, and those of the same instant as the last.
 local MOST_FORGOTTEN = 128
@@ -184,9 +184,14 @@ function sliding_log.earliest(state, limit, cost, from, now)
   return at
 end
 
+local function period_and_margin(limit)
+  return limit.period_us + math.min(MOST_MARGIN_US, math.floor(limit.period_us * MARGIN))
+end
+
+sliding_log.keeps_margin = true
+
 function sliding_log.spread(state, limit, cost, from)
-  local margin_us = math.min(MOST_MARGIN_US, math.floor(limit.period_us * MARGIN))
-  return (first_passing(state, limit, limit.period_us + margin_us, cost, from))
+  return (first_passing(state, limit, period_and_margin(limit), cost, from))
 end
 
 local function name_of(slot, number)
@@ -240,8 +245,13 @@ function sliding_log.take(state, limit, cost, at, _, who)
   return state.number, 0
 end
 
+-- How many tokens nobody has who is less than that from now.
+local function left_within(state, limit, period_us, now)
+  return limit.count - tokens_before(state, now + period_us) + tokens_before(state, now - period_us + 1)
+end
+
 function sliding_log.passing(state, limit, cost, now)
-  return math.floor(sliding_log.status(state, limit, now) / cost)
+  return math.floor(left_within(state, limit, period_and_margin(limit), now) / cost)
 end
 
 function sliding_log.take_each(state, limit, cost, requests, at, now, who)
@@ -316,8 +326,7 @@ function sliding_log.status(state, limit, now)
   if reset_us == 0 then
     return limit.count, 0
   end
-  local near = tokens_before(state, now + limit.period_us) - tokens_before(state, now - limit.period_us + 1)
-  return math.max(0, limit.count - near), reset_us
+  return math.max(0, left_within(state, limit, limit.period_us, now)), reset_us
 end
 
 local function remove(key, members)
