@@ -231,7 +231,7 @@ func TestParkingHalfDoneLosesNothing(t *testing.T) {
 }
 
 // A line that empties while a task is on its way into it has the task woken at once,
-// not by asynq half a minute later.
+// not by asynq two minutes later.
 func TestJoiningALineThatHasEmptied(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {

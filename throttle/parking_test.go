@@ -263,12 +263,12 @@ func TestBackstop(t *testing.T) {
 		heldBy string
 		want   time.Duration
 	}{
-		{0, "rate", 30 * time.Second},
-		{time.Minute, "rate", 90 * time.Second},
+		{0, "rate", 2 * time.Minute},
+		{time.Minute, "rate", 3 * time.Minute},
 		{time.Hour, "rate", 90 * time.Minute},
 		{time.Hour, "", 90 * time.Minute},
 		{time.Hour, "slots", 5 * time.Minute},
-		{time.Second, "slots", 31 * time.Second},
+		{time.Second, "slots", 121 * time.Second},
 		{math.MaxInt64, "rate", 45 * 366 * 24 * time.Hour},
 	} {
 		assert.Equal(t, c.want, policy.Backstop(c.delay, c.heldBy), "%v %s", c.delay, c.heldBy)

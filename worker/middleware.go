@@ -216,6 +216,7 @@ func (a *attempt) run(ctx context.Context) error {
 		}
 		if !asksAgain {
 			a.metrics.deferred(throttled)
+			throttled.RetryAfter = a.returnsIn(throttled)
 			return err
 		}
 	}
@@ -253,7 +254,7 @@ func (a *attempt) admit(ctx context.Context) error {
 	case errors.As(err, &overload):
 		return a.overloaded(ctx, overload)
 	case errors.As(err, &throttled):
-		return a.park(throttled)
+		return throttled
 	case a.draining.Err() != nil:
 		return a.shutdown()
 	}
@@ -304,13 +305,13 @@ func hasOwnSlots(policy *throttle.Policy) bool {
 	})
 }
 
-// park makes asynq keep a task that stands in line. Its turn comes when it is woken;
-// the time it is rescheduled for only matters if the line is lost.
-func (a *attempt) park(denied *throttle.ThrottledError) error {
-	if denied.Place != nil && !denied.Place.StandsBy {
-		denied.RetryAfter = a.policy.Backstop(denied.RetryAfter, denied.HeldBy)
+// returnsIn is in how long asynq is to bring a deferred task back by itself. The turn of
+// one that stands in line comes when it is woken: this only matters if the line is lost.
+func (a *attempt) returnsIn(deferred *throttle.ThrottledError) time.Duration {
+	if deferred.Place == nil || deferred.Place.StandsBy {
+		return deferred.RetryAfter
 	}
-	return denied
+	return a.policy.Backstop(deferred.RetryAfter, deferred.HeldBy)
 }
 
 // unasked defers a task for which Redis could not be asked: it must not start,

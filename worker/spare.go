@@ -79,8 +79,8 @@ type spare struct {
 
 // grant gives a task on its last attempt a spare retry. It returns the error by which
 // its handler makes asynq let go of it: from then on it is ours to bring back, even if
-// this process is killed.
-func (s *spares) grant(ctx context.Context, deferred *throttle.ThrottledError) error {
+// this process is killed. It returns by itself after that time.
+func (s *spares) grant(ctx context.Context, deferred *throttle.ThrottledError, after time.Duration) error {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
 	info, err := s.inspector.GetTaskInfo(queue, id)
@@ -89,7 +89,7 @@ func (s *spares) grant(ctx context.Context, deferred *throttle.ThrottledError) e
 	}
 	now := time.Now()
 	record := spare{
-		Taken: now, Returns: now.Add(deferred.RetryAfter), Queue: queue, ID: id,
+		Taken: now, Returns: now.Add(after), Queue: queue, ID: id,
 		Type: info.Type, Payload: info.Payload, Headers: map[string]string{},
 		Timeout: info.Timeout, Deadline: info.Deadline, Retention: info.Retention,
 	}

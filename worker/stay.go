@@ -40,7 +40,7 @@ func (a *attempt) stay(ctx context.Context, deferred *throttle.ThrottledError) (
 	}
 	if isLast {
 		if a.needsSpare(ctx, deferred) {
-			err := a.spares.grant(ctx, deferred)
+			err := a.spares.grant(ctx, deferred, a.returnsIn(deferred))
 			if errors.Is(err, asynq.RevokeTask) {
 				a.metrics.deferred(deferred)
 				return false, err
@@ -50,7 +50,7 @@ func (a *attempt) stay(ctx context.Context, deferred *throttle.ThrottledError) (
 		}
 		until := deferred.RetryAfter
 		if deferred.Place != nil {
-			until = min(until, longestStay)
+			until = longestStay
 		}
 		return true, a.stayForGood(ctx, until)
 	}
@@ -87,9 +87,9 @@ func (a *attempt) standBy(ctx context.Context, deferred *throttle.ThrottledError
 // mayStandBy reports whether the task may stand by, or may still.
 func (a *attempt) mayStandBy() bool { return a.leaves.IsZero() || time.Now().Before(a.leaves) }
 
-// longestHold is how long a task on its last attempt stays with its worker, by the
-// time that it would come back at by itself.
-const longestHold = 90 * time.Second
+// longestHold is how long a task on its last attempt may be expected to stay with its
+// worker.
+const longestHold = time.Minute
 
 // needsSpare reports whether a task on its last attempt can not stay until its turn.
 func (a *attempt) needsSpare(ctx context.Context, deferred *throttle.ThrottledError) bool {
