@@ -56,10 +56,11 @@ func New(limits ...Limit) Scripts {
 // TIME, for tests that have to say what time it is on a real server: Lua text that
 // defines now_us, int and ttl_ms as fragments/clock.lua does.
 func WithClock(clock string, limits ...Limit) Scripts {
-	onPolicy := clock + policy(limits)
+	onPolicy, onReceipts := clock+policy(limits), clock+policy(limits, "_back")
 	// Renewing and releasing is about leases alone.
-	onLeases := clock + policy(only(limits, "concurrency"))
-	onUpstream := clock + policy(only(limits, "upstream", "pace"), "_hear")
+	onLeases := clock + policy(only(limits, "concurrency"), "_back")
+	onUpstream := clock + policy(only(limits, "upstream", "pace"), "_back", "_hear")
+	logOnly := read("fragments/sliding_log.lua") + read("fragments/sliding_log_back.lua")
 	inLine := onPolicy + read("fragments/line.lua")
 	hand := read("fragments/line_hand.lua")
 	tell := hand + read("fragments/line_tell.lua")
@@ -71,12 +72,12 @@ func WithClock(clock string, limits ...Limit) Scripts {
 		Join:      redis.NewScript(joining + "local joins = true\n" + read("park.lua")),
 		Wake:      redis.NewScript(inLine + wake()),
 		Peek:      redis.NewScript(onPolicy + read("peek.lua")),
-		Cancel:    redis.NewScript(onPolicy + tell + read("cancel.lua")),
-		Adjust:    redis.NewScript(onPolicy + read("adjust.lua")),
+		Cancel:    redis.NewScript(onReceipts + tell + read("cancel.lua")),
+		Adjust:    redis.NewScript(onReceipts + read("adjust.lua")),
 		Renew:     redis.NewScript(onLeases + read("renew.lua")),
 		Release:   redis.NewScript(onLeases + tell + read("release.lua")),
 		Reconcile: redis.NewScript(onUpstream + read("reconcile.lua")),
-		Recent:    redis.NewScript(clock + read("fragments/sliding_log.lua") + read("recent.lua")),
+		Recent:    redis.NewScript(clock + logOnly + read("recent.lua")),
 		Freeze:    redis.NewScript(clock + read("freeze.lua")),
 		Refused:   redis.NewScript(clock + read("refused.lua")),
 		Review:    redis.NewScript(clock + read("review.lua")),
@@ -100,9 +101,9 @@ func only(limits []Limit, algorithms ...string) []Limit {
 	})
 }
 
-// policy returns the algorithms of limits, each with its further fragments; the
-// limits; and what every operation on them begins with.
-func policy(limits []Limit, further ...string) string {
+// policy returns the algorithms of limits, each with what the operation needs of it
+// besides; the limits; and what every operation on them begins with.
+func policy(limits []Limit, besides ...string) string {
 	var text, rows strings.Builder
 	var known []string
 	text.WriteString(kept(limits) + "local algorithms = {}\n")
@@ -110,17 +111,8 @@ func policy(limits []Limit, further ...string) string {
 		if !slices.Contains(known, l.Algorithm) {
 			known = append(known, l.Algorithm)
 			text.WriteString("do\n") // Lua has room for 200 local names at a time
-			switch l.Algorithm {
-			case "sliding_window":
-				text.WriteString(read("fragments/buckets.lua"))
-			case "token_bucket":
-				text.WriteString("local put_off\n")
-			}
-			for _, suffix := range append([]string{""}, further...) {
-				text.WriteString(read("fragments/" + l.Algorithm + suffix + ".lua"))
-			}
-			if l.Algorithm == "token_bucket" && len(limits) > 1 {
-				text.WriteString(read("fragments/put_off.lua"))
+			for _, fragment := range algorithm(l.Algorithm, len(limits) > 1, besides) {
+				text.WriteString(read("fragments/" + fragment + ".lua"))
 			}
 			fmt.Fprintf(&text, "algorithms.%s = %[1]s\nend\n", l.Algorithm)
 		}
@@ -128,6 +120,21 @@ func policy(limits []Limit, further ...string) string {
 			l.Algorithm, l.Count, l.PeriodUS, l.Capacity, l.Option, l.Extra, l.Value)
 	}
 	return text.String() + "local limits = {\n" + rows.String() + "}\n" + read("fragments/policy.lua")
+}
+
+// algorithm returns the fragments that make up an algorithm, in their order.
+func algorithm(name string, hasOthers bool, besides []string) []string {
+	fragments := []string{name}
+	switch {
+	case name == "sliding_window":
+		fragments = []string{"buckets", name}
+	case name == "token_bucket" && hasOthers:
+		fragments = []string{name, "put_off"}
+	}
+	for _, suffix := range besides {
+		fragments = append(fragments, name+suffix)
+	}
+	return fragments
 }
 
 // kept returns the table of what each limit keeps for urgent requests: nil for nothing

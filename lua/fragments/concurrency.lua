@@ -183,15 +183,6 @@ function concurrency.take(state, limit, cost, at, now, who)
   return born, 0
 end
 
-function concurrency.give_back(state, _, _, _, now, born, _, who)
-  local held = lease_of(state, who, now)
-  if not held or held.born ~= born then
-    return false
-  end
-  put(state, who, held, false)
-  return true
-end
-
 -- Hands a slot that is free to one who stands by for it, as a lease that lasts only
 -- until `ends`: time enough to ask, which makes it one like others. `asked` is what has
 -- to be free. Tells whether it was.
@@ -222,11 +213,6 @@ function concurrency.renew(state, limit, cost, now, born, who)
   put(state, who, held, { ends = now + limit.period_us, born = born, cost = held and held.cost or cost })
   state.clears = true
   return true
-end
-
--- A running task holds what it holds.
-function concurrency.adjust()
-  return false
 end
 
 -- Who starts after the end of the lease starts without one.

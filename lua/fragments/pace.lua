@@ -97,23 +97,6 @@ function pace.passing(state)
   return state.w and 1 or math.huge
 end
 
--- The newest reservation can be taken back as if it had never been.
-function pace.give_back(state, _, _, _, _, free, us)
-  if not state.w or state.free_us ~= free then
-    return false
-  end
-  state.free_us = free - us
-  return true
-end
-
-function pace.adjust(state, limit, more, _, now)
-  if not state.w or more < 0 then
-    return false
-  end
-  state.free_us = math.max(state.free_us, now) + math.ceil(more * 1e12 / rate(state, limit, now))
-  return true
-end
-
 -- -1 where the rate is the declared one; else what it allows per period.
 function pace.status(state, limit, now)
   if not state.w then

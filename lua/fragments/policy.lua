@@ -39,11 +39,6 @@
 --                                optional: as many takes of that cost, with the last
 --                                one's receipt, where that is not the same as one take
 --                                of what they cost together
---   give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who)
---                                takes back a take, and tells whether it did
---   adjust(state, limit, more, slot, now, receipt_1, receipt_2, who)
---                                takes `more` tokens for a start that was, or
---                                gives them back if negative, and tells whether
 --   use_by(state, limit, at)     optional: the instant before which a start at `at`
 --                                must be
 --   horizon(state, limit, now, cost, who)
@@ -54,6 +49,12 @@
 --   store(state, limit, now)     the value to keep and its TTL in ms; a TTL of 0
 --                                deletes the key
 --   save(state, limit, now, key) instead of store, for what is kept in no string
+-- and in fragments/<algorithm>_back.lua, for the operations that need them:
+--   give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who)
+--                                takes back a take, and tells whether it did
+--   adjust(state, limit, more, slot, now, receipt_1, receipt_2, who)
+--                                takes `more` tokens for a start that was, or
+--                                gives them back if negative, and tells whether
 if kept then
   for i = 1, #limits do
     limits[i].keeps = kept[i] > 0

@@ -21,6 +21,7 @@
 --        reservation left behind. Where the limit keeps something, what
 --        fragments/spare.lua says comes before them, in tokens.
 local token_bucket = {}
+local put_off
 
 local MAX_FREE = 64
 
@@ -196,10 +197,6 @@ local function marked_part(state, limit)
   return state.part * MARKS + mark(limit)
 end
 
-local function is_of_now(limit, part)
-  return part % MARKS == mark(limit) or part == -1 - mark(limit)
-end
-
 function token_bucket.take(state, limit, cost, at, now)
   local free = state.free and take_free(state, cost, at)
   if free then
@@ -232,82 +229,6 @@ end
 local function tokens_in(limit, us)
   -- Whole periods first: us * count would leave the exact integers.
   return floor(us / limit.period_us) * limit.count + floor(us % limit.period_us * limit.count / limit.period_us)
-end
-
--- How many tokens of a take that left `tat` behind can be taken out of the TAT.
--- The bucket has not been full since, as long as `tat` lies ahead; and each slot
--- ahead, the last of which is one full bucket before the TAT, must still find the
--- bucket as empty as it was reckoned.
-local function returnable(state, limit, tat, now)
-  local us = tat - max(now, state.tat + min(state.part, 1) - limit.full_us)
-  if us <= 0 then
-    return 0
-  end
-  return tokens_in(limit, us)
-end
-
--- Takes the newest reservation out of the TAT, if it is this one.
-local function undo(state, limit, cost, tat, part)
-  if state.tat ~= tat or marked_part(state, limit) ~= part then
-    return false
-  end
-  move(state, limit, -cost)
-  return true
-end
-
-function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
-  if not is_of_now(limit, part) then
-    return false
-  end
-  if part < 0 and put_off and put_off.recount(state, slot, -cost) then
-    return true
-  end
-  if undo(state, limit, cost, tat, part) then
-    -- That may lay bare free slots that are the newest now.
-    local free = state.free or {}
-    while #free > 0 and undo(state, limit, free[#free].cost, free[#free].tat, free[#free].part) do
-      table.remove(free)
-    end
-    return true
-  end
-  if returnable(state, limit, tat, now) >= cost then
-    move(state, limit, -cost)
-    return true
-  end
-  local free = state.free or {}
-  if slot < now or slot >= state.tat or #free == MAX_FREE then
-    return false
-  end
-  local place = 1
-  while free[place] and free[place].slot <= slot do
-    place = place + 1
-  end
-  state.free = free
-  if part < 0 then
-    tat, part = 0, 0 -- nobody knows what it left behind
-  end
-  table.insert(free, place, { slot = slot, cost = cost, tat = tat, part = part })
-  return true
-end
-
-function token_bucket.adjust(state, limit, more, slot, now, tat, part)
-  if more < 0 and not is_of_now(limit, part) then
-    return false
-  end
-  if part < 0 and put_off and put_off.recount(state, slot, more) then
-    return true
-  end
-  if more > 0 and state.tat < now then
-    state.tat, state.part = now, 0
-  end
-  if more < 0 then
-    more = -min(-more, returnable(state, limit, tat, now))
-  end
-  move(state, limit, more)
-  if state.spare and more > 0 then
-    state.spare.low = 0
-  end
-  return more ~= 0
 end
 
 function token_bucket.status(state, limit, now)
