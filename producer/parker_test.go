@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type lanes struct {
 	*producer.Producer
 
 	t         *testing.T
+	srv       *throttletest.Server
 	inspector *asynq.Inspector
 	limiter   *throttle.Limiter
 	asked     *asked
@@ -57,7 +59,7 @@ func newLanes(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *l
 		assert.NoError(t, asynqClient.Close())
 		assert.NoError(t, client.Close())
 	})
-	return &lanes{Producer: p, t: t, inspector: inspectorOn(srv), limiter: limiter, asked: asked}
+	return &lanes{Producer: p, t: t, srv: srv, inspector: inspectorOn(srv), limiter: limiter, asked: asked}
 }
 
 // asked counts the calls that the limiter makes, and lets a test come in between.
@@ -111,6 +113,15 @@ func call(tenant string, options ...asynq.Option) *asynq.Task {
 	return asynq.NewTaskWithHeaders("call", []byte("payload"), map[string]string{"tenant": tenant}, options...)
 }
 
+// entries is a batch of n tasks of these tenants in turn, whose IDs count from 000 on.
+func entries(n int, tenants ...string) io.Reader {
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, `{"type":"call","id":"%03d","attributes":{"tenant":%q}}`+"\n", i, tenants[i%len(tenants)])
+	}
+	return strings.NewReader(lines.String())
+}
+
 // where is where a task stands in line, or nil.
 func (l *lanes) where(info *asynq.TaskInfo) *throttle.Standing {
 	l.t.Helper()
@@ -119,6 +130,14 @@ func (l *lanes) where(info *asynq.TaskInfo) *throttle.Standing {
 	})
 	require.NoError(l.t, err)
 	return standing
+}
+
+// line is who stands in the lane a, one behind the other, as "/QUEUE/ID".
+func (l *lanes) line() []string {
+	l.t.Helper()
+	members, err := l.srv.Client().ZRange(l.t.Context(), "rm:{api}/line:tenant/row:1:a,", 0, -1).Result()
+	require.NoError(l.t, err)
+	return members
 }
 
 // stateOf is what asynq has of a task.
@@ -263,8 +282,7 @@ func TestRefusedTasksDoNotJoin(t *testing.T) {
 		require.NoError(t, err)
 		_, err = l.Enqueue(t.Context(), call("a"), asynq.Unique(time.Hour))
 		require.ErrorIs(t, err, asynq.ErrDuplicateTask)
-		size := srv.Client().ZCard(t.Context(), "rm:{api}/line:tenant/row:1:a,").Val()
-		assert.Equal(t, int64(3), size, "the two before, and mine")
+		assert.Len(t, l.line(), 3, "the two before, and mine")
 	})
 }
 
@@ -286,20 +304,16 @@ func TestBatchJoinsTogether(t *testing.T) {
 		l := newLanes(t, srv, onePerMinute())
 		l.openLine()
 		l.asked.calls.Store(0)
-		var lines strings.Builder
 		const n = 400
-		for i := range n {
-			fmt.Fprintf(&lines, `{"type":"call","id":"%d","attributes":{"tenant":"a"}}`+"\n", i)
-		}
-		summary, err := l.Batch(t.Context(), strings.NewReader(lines.String()), producer.BatchConfig{})
+		summary, err := l.Batch(t.Context(), entries(n, "a"), producer.BatchConfig{})
 		require.NoError(t, err)
 		assert.Equal(t, n, summary.Enqueued)
 		assert.Less(t, l.asked.calls.Load(), int64(2*n*2/3), "calls are shared")
-		members := srv.Client().ZRange(t.Context(), "rm:{api}/line:tenant/row:1:a,", 2, -1).Val()
+		members := l.line()[2:]
 		require.Len(t, members, n)
 		for i, member := range members {
 			var id int
-			_, err := fmt.Sscanf(member, "/default/%d", &id)
+			_, err := fmt.Sscanf(member, "/default/%03d", &id)
 			require.NoError(t, err)
 			assert.InDelta(t, i, id, 200, "the order is about that of the file")
 		}
@@ -309,17 +323,11 @@ func TestBatchJoinsTogether(t *testing.T) {
 // A batch of one worker joins in the order of its lines.
 func TestBatchOfOneWorkerJoinsInOrder(t *testing.T) {
 	t.Parallel()
-	srv := throttletest.Embedded(t)
-	l := newLanes(t, srv, onePerMinute())
+	l := newLanes(t, throttletest.Embedded(t), onePerMinute())
 	l.openLine()
-	entry := `{"type":"call","id":"%02d","attributes":{"tenant":"a"}}` + "\n"
-	var lines strings.Builder
-	for i := range 50 {
-		fmt.Fprintf(&lines, entry, i)
-	}
-	_, err := l.Batch(t.Context(), strings.NewReader(lines.String()), producer.BatchConfig{Workers: 1})
+	_, err := l.Batch(t.Context(), entries(50, "a"), producer.BatchConfig{Workers: 1})
 	require.NoError(t, err)
-	members := srv.Client().ZRange(t.Context(), "rm:{api}/line:tenant/row:1:a,", 2, -1).Val()
+	members := l.line()[2:]
 	assert.Len(t, members, 50)
 	assert.IsIncreasing(t, members)
 }
@@ -345,7 +353,7 @@ func TestBatchJoinsAfterItsOwnRetry(t *testing.T) {
 	summary, err := p.Batch(t.Context(), strings.NewReader(line), producer.BatchConfig{})
 	require.NoError(t, err)
 	assert.Equal(t, 1, summary.Enqueued)
-	assert.Equal(t, int64(3), srv.Client().ZCard(t.Context(), "rm:{api}/line:tenant/row:1:a,").Val())
+	assert.Len(t, l.line(), 3)
 }
 
 // Concurrent producers of single tasks share calls, and every task has a place.
@@ -362,7 +370,7 @@ func TestProducersJoinTogether(t *testing.T) {
 			})
 		}
 		producers.Wait()
-		assert.Equal(t, int64(52), srv.Client().ZCard(t.Context(), "rm:{api}/line:tenant/row:1:a,").Val())
+		assert.Len(t, l.line(), 52)
 		tasks, err := l.inspector.ListScheduledTasks("default", asynq.PageSize(100))
 		require.NoError(t, err)
 		require.Len(t, tasks, 50)
@@ -375,8 +383,7 @@ func TestProducersJoinTogether(t *testing.T) {
 // The attributes may come from elsewhere than the headers.
 func TestAttributesOfAFunction(t *testing.T) {
 	t.Parallel()
-	srv := throttletest.Embedded(t)
-	l := newLanes(t, srv, onePerMinute())
+	l := newLanes(t, throttletest.Embedded(t), onePerMinute())
 	l.openLine()
 	p, err := producer.FromConfig(producer.Config{
 		Limiter:    l.limiter,
@@ -386,7 +393,7 @@ func TestAttributesOfAFunction(t *testing.T) {
 	defer p.Close()
 	_, err = p.Enqueue(t.Context(), asynq.NewTask("call", []byte("a")))
 	require.NoError(t, err)
-	assert.Equal(t, int64(3), srv.Client().ZCard(t.Context(), "rm:{api}/line:tenant/row:1:a,").Val())
+	assert.Len(t, l.line(), 3)
 }
 
 func TestFromConfigNeedsALimiter(t *testing.T) {

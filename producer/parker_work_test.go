@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,15 +28,15 @@ type work struct {
 }
 
 // start runs servers on the limiter's Redis, as processes would.
-func (l *lanes) start(srv *throttletest.Server, servers, concurrency int) *work {
+func (l *lanes) start(servers, concurrency int) *work {
 	l.t.Helper()
 	w := &work{attempts: map[string]int{}, grown: make(chan struct{}, 1)}
 	for range servers {
-		limiter, err := throttle.New(srv.Client(), l.limiter.Config())
+		limiter, err := throttle.New(l.srv.Client(), l.limiter.Config())
 		require.NoError(l.t, err)
 		middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: limiter})
 		require.NoError(l.t, err)
-		server := asynq.NewServer(connection(srv), middleware.Configure(asynq.Config{
+		server := asynq.NewServer(connection(l.srv), middleware.Configure(asynq.Config{
 			Concurrency: concurrency, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Second,
 			DelayedTaskCheckInterval: 200 * time.Millisecond,
 		}))
@@ -105,12 +104,25 @@ func (l *lanes) eventually(what string, condition func() bool) {
 	require.Eventually(l.t, condition, 20*time.Second, 10*time.Millisecond, what)
 }
 
-// ended waits for the end of all tasks, and of the line.
-func (l *lanes) ended(srv *throttletest.Server) {
+// lineEnds waits until nobody is in line.
+func (l *lanes) lineEnds() {
+	l.t.Helper()
+	l.eventually("an empty line", func() bool { return l.srv.Client().Exists(l.t.Context(), "rm:{api}/lines").Val() == 0 })
+}
+
+// allEnds waits for the end of all tasks, and of the line.
+func (l *lanes) allEnds() {
 	l.t.Helper()
 	l.eventually("an empty queue", func() bool { return l.queue().Size == 0 })
-	l.eventually("an empty line", func() bool { return srv.Client().Exists(l.t.Context(), "rm:{api}/lines").Val() == 0 })
+	l.lineEnds()
 	assert.Zero(l.t, l.queue().FailedTotal)
+}
+
+// runAll has asynq run the tasks now that are to come back by themselves later.
+func (l *lanes) runAll() {
+	l.t.Helper()
+	_, err := l.inspector.RunAllScheduledTasks("default")
+	require.NoError(l.t, err)
 }
 
 func perSecond(n int64) throttle.Policy {
@@ -134,10 +146,20 @@ func (l *lanes) enqueue(tenant string, from, n int, options ...asynq.Option) (pa
 	return parked
 }
 
-// close closes the policy: nothing starts until open.
-func (l *lanes) close() {
+// newClosedLanes has the policy closed: nothing starts until open.
+func newClosedLanes(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *lanes {
+	t.Helper()
+	l := newLanes(t, srv, policy)
+	require.NoError(t, l.limiter.Freeze(t.Context(), "api", time.Hour))
+	return l
+}
+
+// park enqueues n tasks of a tenant, all of which are parked.
+func (l *lanes) park(tenant string, n int) []*asynq.TaskInfo {
 	l.t.Helper()
-	require.NoError(l.t, l.limiter.Freeze(l.t.Context(), "api", time.Hour))
+	parked := l.enqueue(tenant, 0, n)
+	require.Len(l.t, parked, n)
+	return parked
 }
 
 func (l *lanes) open() {
@@ -151,9 +173,8 @@ func (l *lanes) open() {
 func TestParkedTasksRunOnceInOrder(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, perSecond(10))
-		l.close()
-		w := l.start(srv, 1, 1) // several would run those that are woken together in any order
+		l := newClosedLanes(t, srv, perSecond(10))
+		w := l.start(1, 1) // several would run those that are woken together in any order
 		plain := asynq.NewClientFromRedisClient(l.limiter.Redis())
 		const byWorkers, byProducer = 20, 40
 		for i := range byWorkers {
@@ -166,7 +187,7 @@ func TestParkedTasksRunOnceInOrder(t *testing.T) {
 		assert.Len(t, parked, byProducer)
 		l.open()
 		ran := w.wait(t, byWorkers+byProducer)
-		l.ended(srv)
+		l.allEnds()
 		assert.Len(t, ran, byWorkers+byProducer, "each once")
 		assert.IsIncreasing(t, ran)
 		for _, info := range parked {
@@ -180,18 +201,15 @@ func TestParkedTasksRunOnceInOrder(t *testing.T) {
 func TestParkedTasksOutliveTheirLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, perSecond(20))
-		l.close()
-		w := l.start(srv, 2, 10)
-		parked := l.enqueue("a", 0, 40)
-		require.Len(t, parked, 40)
+		l := newClosedLanes(t, srv, perSecond(20))
+		w := l.start(2, 10)
+		l.park("a", 40)
 		keys := srv.Client().Keys(t.Context(), "rm:{api}/line*").Val()
 		require.NoError(t, srv.Client().Del(t.Context(), keys...).Err())
 		l.open()
-		_, err := l.inspector.RunAllScheduledTasks("default")
-		require.NoError(t, err)
+		l.runAll()
 		assert.Len(t, w.wait(t, 40), 40)
-		l.ended(srv)
+		l.allEnds()
 	})
 }
 
@@ -200,33 +218,28 @@ func TestParkedTasksOutliveTheirLine(t *testing.T) {
 func TestParkingHalfDoneLosesNothing(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, perSecond(20))
-		l.close()
-		l.enqueue("before", 0, 1) // now Redis knows the scripts
+		l := newClosedLanes(t, srv, perSecond(20))
+		l.park("before", 1) // now Redis knows the scripts
 		l.beforeCalls(func(call int64) error {
 			if call%2 == 0 {
 				return errors.New("the producer is dead")
 			}
 			return nil
 		})
-		parked := l.enqueue("a", 0, 10)
-		require.Len(t, parked, 10)
+		parked := l.park("a", 10)
 		l.beforeCalls(func(int64) error { return nil })
 		for _, info := range parked {
 			assert.Nil(t, l.where(info))
 			assert.WithinDuration(t, time.Now().Add(90*time.Minute), info.NextProcessAt, 5*time.Second)
 		}
 		l.open()
-		w := l.start(srv, 2, 10)
+		w := l.start(2, 10)
 		w.wait(t, 1)
-		l.eventually("an empty line", func() bool {
-			return srv.Client().Exists(t.Context(), "rm:{api}/lines").Val() == 0
-		})
+		l.lineEnds()
 		assert.Equal(t, 10, l.queue().Scheduled)
-		_, err := l.inspector.RunAllScheduledTasks("default")
-		require.NoError(t, err)
+		l.runAll()
 		assert.Len(t, w.wait(t, 11), 11)
-		l.ended(srv)
+		l.allEnds()
 	})
 }
 
@@ -235,25 +248,22 @@ func TestParkingHalfDoneLosesNothing(t *testing.T) {
 func TestJoiningALineThatHasEmptied(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, perSecond(20))
-		l.close()
-		l.enqueue("before", 0, 1) // now Redis knows the scripts
+		l := newClosedLanes(t, srv, perSecond(20))
+		l.park("before", 1) // now Redis knows the scripts
 		var w *work
 		l.beforeCalls(func(call int64) error {
 			if call == 2 {
 				l.open()
-				w = l.start(srv, 2, 10)
-				l.eventually("an empty line", func() bool {
-					return srv.Client().Exists(t.Context(), "rm:{api}/lines").Val() == 0
-				})
+				w = l.start(2, 10)
+				l.lineEnds()
 			}
 			return nil
 		})
-		require.Len(t, l.enqueue("a", 0, 1), 1)
+		l.park("a", 1)
 		began := time.Now()
 		w.wait(t, 2)
 		assert.Less(t, time.Since(began), 10*time.Second)
-		l.ended(srv)
+		l.allEnds()
 		assert.Equal(t, map[string]int{"before/0000": 1, "a/0000": 1}, w.attempts)
 	})
 }
@@ -263,13 +273,12 @@ func TestJoiningALineThatHasEmptied(t *testing.T) {
 func TestParkedTasksGetSlots(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, slots())
-		l.close()
-		require.Len(t, l.enqueue("a", 0, 20), 20)
+		l := newClosedLanes(t, srv, slots())
+		l.park("a", 20)
 		l.open()
-		w := l.start(srv, 2, 10)
+		w := l.start(2, 10)
 		assert.Len(t, w.wait(t, 20), 20)
-		l.ended(srv)
+		l.allEnds()
 	})
 }
 
@@ -278,19 +287,17 @@ func TestParkedTasksGetSlots(t *testing.T) {
 func TestParkedTasksThatGoLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, perSecond(10))
-		l.close()
-		parked := l.enqueue("a", 0, 10)
-		require.Len(t, parked, 10)
+		l := newClosedLanes(t, srv, perSecond(10))
+		parked := l.park("a", 10)
 		for _, info := range parked[:4] {
 			require.NoError(t, l.inspector.DeleteTask("default", info.ID))
 		}
 		require.NoError(t, l.inspector.ArchiveTask("default", parked[4].ID))
 		l.open()
-		w := l.start(srv, 2, 10)
+		w := l.start(2, 10)
 		ran := w.wait(t, 5)
 		slices.Sort(ran) // of those that were woken together, any may be first
-		l.eventually("an empty line", func() bool { return srv.Client().Exists(t.Context(), "rm:{api}/lines").Val() == 0 })
+		l.lineEnds()
 		assert.Equal(t, []string{"a/0005", "a/0006", "a/0007", "a/0008", "a/0009"}, ran)
 		l.eventually("all but the archived one gone", func() bool { return l.queue().Size == 1 })
 		assert.Equal(t, asynq.TaskStateArchived, l.stateOf(parked[4]).State)
@@ -300,19 +307,14 @@ func TestParkedTasksThatGoLeaveTheLine(t *testing.T) {
 // A batch that comes while workers are at it: every task runs once, in one attempt.
 func TestBatchIntoABusyLine(t *testing.T) {
 	t.Parallel()
-	srv := throttletest.Redis(t)
-	l := newLanes(t, srv, perSecond(100))
-	w := l.start(srv, 2, 10)
-	var lines strings.Builder
+	l := newLanes(t, throttletest.Redis(t), perSecond(100))
+	w := l.start(2, 10)
 	const n = 600
-	for i := range n {
-		fmt.Fprintf(&lines, `{"type":"call","id":"%d","attributes":{"tenant":"%c"}}`+"\n", i, 'a'+i%3)
-	}
-	summary, err := l.Batch(t.Context(), strings.NewReader(lines.String()), producer.BatchConfig{})
+	summary, err := l.Batch(t.Context(), entries(n, "a", "b", "c"), producer.BatchConfig{})
 	require.NoError(t, err)
 	assert.Equal(t, n, summary.Enqueued)
 	ran := w.wait(t, n)
-	l.ended(srv)
+	l.allEnds()
 	assert.Len(t, ran, n)
 	attempts := 0
 	for _, made := range w.attempts {

@@ -31,8 +31,7 @@ func TestHandlerAdjustsItsReservation(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, map[string]string{"tokens": "10"}))
-		require.NoError(t, err)
+		r.enqueueWith(map[string]string{"tokens": "10"})
 		assert.WithinDuration(t, time.Now(), <-slots, time.Minute)
 		stop()
 		d, err := r.limiter.Peek(t.Context(), throttle.Request{Policy: "api", Attributes: map[string]string{"tokens": "1"}})
@@ -50,7 +49,6 @@ func TestHandlerOfNoPolicyHasNoReservation(t *testing.T) {
 		found <- ok
 		return nil
 	})
-	_, err := r.client.Enqueue(asynq.NewTask("other", nil))
-	require.NoError(t, err)
+	r.add(asynq.NewTask("other", nil))
 	assert.False(t, <-found)
 }

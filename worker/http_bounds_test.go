@@ -55,9 +55,8 @@ func TestHTTPTimeoutBoundsHeadersAndBody(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		payload, err := httprequest.Payload{URL: stalled(t, 429).URL}.Encode()
-		require.NoError(t, err)
-		err = handler(t, worker.HTTPConfig{Timeout: time.Hour}).ProcessTask(ctx, asynq.NewTask(httprequest.TaskType, payload))
+		task := callTask(t, httprequest.Payload{URL: stalled(t, 429).URL})
+		err := handler(t, worker.HTTPConfig{Timeout: time.Hour}).ProcessTask(ctx, task)
 		var limited *throttle.RateLimitedError
 		require.ErrorAs(t, err, &limited)
 		require.NoError(t, ctx.Err())
@@ -71,9 +70,7 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 		cancel()
 		<-r.Context().Done()
 	})
-	payload, err := httprequest.Payload{URL: server.URL}.Encode()
-	require.NoError(t, err)
-	err = handler(t, worker.HTTPConfig{}).ProcessTask(ctx, asynq.NewTask(httprequest.TaskType, payload))
+	err := handler(t, worker.HTTPConfig{}).ProcessTask(ctx, callTask(t, httprequest.Payload{URL: server.URL}))
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, asynq.SkipRetry)
 }
@@ -138,10 +135,8 @@ func TestHTTPKeepsConnections(t *testing.T) {
 			t.Cleanup(server.Close)
 
 			h := handler(t, worker.HTTPConfig{})
-			payload, err := httprequest.Payload{URL: server.URL}.Encode()
-			require.NoError(t, err)
 			for range 10 {
-				_ = h.ProcessTask(t.Context(), asynq.NewTask(httprequest.TaskType, payload))
+				_ = h.ProcessTask(t.Context(), callTask(t, httprequest.Payload{URL: server.URL}))
 			}
 			assert.EqualValues(t, 1, connections.Load())
 		})

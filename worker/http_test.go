@@ -23,9 +23,15 @@ import (
 // call runs one http:request task, with connections that end with the test.
 func call(t *testing.T, cfg worker.HTTPConfig, p httprequest.Payload) error {
 	t.Helper()
+	return handler(t, cfg).ProcessTask(t.Context(), callTask(t, p))
+}
+
+// callTask is a task that makes a call.
+func callTask(t *testing.T, p httprequest.Payload) *asynq.Task {
+	t.Helper()
 	payload, err := p.Encode()
 	require.NoError(t, err)
-	return handler(t, cfg).ProcessTask(t.Context(), asynq.NewTask(httprequest.TaskType, payload))
+	return asynq.NewTask(httprequest.TaskType, payload)
 }
 
 func handler(t *testing.T, cfg worker.HTTPConfig) asynq.Handler {

@@ -15,8 +15,9 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
+// atOnce is a limit of n slots, whose leases outlast the stalls of a busy machine.
 func atOnce(n int64) []throttle.Limit {
-	return []throttle.Limit{{Name: "slots", Algorithm: throttle.Concurrency, Slots: n, Lease: throttle.MinLease}}
+	return []throttle.Limit{{Name: "slots", Algorithm: throttle.Concurrency, Slots: n}}
 }
 
 // free tells how many slots are.
@@ -55,7 +56,7 @@ func TestS10HandlersAtOnce(t *testing.T) {
 			return all.ProcessTask(ctx, task)
 		})
 		all.wait(t)
-		r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+		r.allEnd()
 		assert.Equal(t, int64(slots), most.Load())
 		assert.Equal(t, int64(60), all.runs.Load())
 		assert.Equal(t, int64(slots), r.free())
@@ -67,7 +68,9 @@ func TestS10HandlersAtOnce(t *testing.T) {
 func TestSlotEndsWithTheHandler(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: atOnce(1), MaxWait: time.Minute})
+		limits := atOnce(1)
+		limits[0].Lease = throttle.MinLease
+		r := newRig(t, server, throttle.Policy{Limits: limits, MaxWait: time.Minute})
 		var running atomic.Int64
 		stubborn, end := make(chan struct{}), make(chan struct{})
 		second := make(chan int64)
@@ -84,8 +87,7 @@ func TestSlotEndsWithTheHandler(t *testing.T) {
 		})
 		r.enqueue(1, asynq.Timeout(time.Second))
 		<-stubborn
-		_, err := r.client.Enqueue(asynq.NewTask("call", []byte("second")))
-		require.NoError(t, err)
+		r.add(asynq.NewTask("call", []byte("second")))
 		r.eventually("asynq gave up", func() bool { return r.queue().Retry == 1 })
 		select {
 		case <-second:
@@ -131,8 +133,7 @@ func TestFreedSlotWakesTheNext(t *testing.T) {
 	r.serve(all.ProcessTask)
 	r.enqueue(1)
 	r.eventually("deferred", func() bool { return r.queue().Retry == 1 })
-	tasks, err := r.inspector.ListRetryTasks("default")
-	require.NoError(t, err)
+	tasks := r.retrying()
 	assert.Greater(t, time.Until(tasks[0].NextProcessAt), 20*time.Second)
 	assert.LessOrEqual(t, time.Until(tasks[0].NextProcessAt), 6*time.Minute, "a lost line is no reason to wait for a lease")
 	assert.Zero(t, tasks[0].Retried)

@@ -73,10 +73,7 @@ func (j *journal) done(tenant string) (last time.Duration) {
 func (r *rig) enqueueFor(tenant string, n int) {
 	r.t.Helper()
 	for i := range n {
-		_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, map[string]string{
-			"tenant": tenant, "number": fmt.Sprintf("%04d", i),
-		}))
-		require.NoError(r.t, err)
+		r.enqueueWith(map[string]string{"tenant": tenant, "number": fmt.Sprintf("%04d", i)})
 	}
 }
 
@@ -125,7 +122,7 @@ func TestTenantsShareABacklog(t *testing.T) {
 	all := newJournal()
 	attempts := r.serveTwo(all)
 	all.wait(t, 430)
-	r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+	r.allEnd()
 
 	ran := slices.Clone(all.tasks)
 	slices.Sort(ran)
@@ -150,8 +147,7 @@ func TestLaidAsideTasksLeaveTheLine(t *testing.T) {
 		r.serve(all.ProcessTask)
 		r.enqueueFor("a", 12)
 		r.eventually("parked", func() bool { return r.queue().Retry >= 10 })
-		tasks, err := r.inspector.ListRetryTasks("default", asynq.PageSize(100))
-		require.NoError(t, err)
+		tasks := r.retrying()
 		last := tasks[len(tasks)-2:] // the furthest off
 		require.NoError(t, r.inspector.DeleteTask("default", last[0].ID))
 		require.NoError(t, r.inspector.ArchiveTask("default", last[1].ID))
@@ -180,7 +176,7 @@ func TestLostLineIsNoLoss(t *testing.T) {
 	_, err = r.inspector.RunAllRetryTasks("default")
 	require.NoError(t, err)
 	all.wait(t, 60)
-	r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+	r.allEnd()
 	assert.Zero(t, r.queue().FailedTotal)
 }
 
@@ -192,8 +188,6 @@ func TestParkedTaskTellsItsPlace(t *testing.T) {
 	r.serve(all.ProcessTask)
 	r.enqueueFor("a", 2)
 	r.eventually("parked", func() bool { return r.queue().Retry == 1 })
-	tasks, err := r.inspector.ListRetryTasks("default")
-	require.NoError(t, err)
 	assert.Regexp(t, `^throttled: policy "api" is held by "rate"; deferred until \S+Z `+
-		`as number 1 in line of lane "a" since \S+Z, no retry spent$`, tasks[0].LastErr)
+		`as number 1 in line of lane "a" since \S+Z, no retry spent$`, r.retrying()[0].LastErr)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,128 +17,6 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
-
-// rig is a server for tasks of type "call" under the policy "api", and what the
-// tests look at beside it.
-type rig struct {
-	t         *testing.T
-	redis     asynq.RedisClientOpt
-	client    *asynq.Client
-	inspector *asynq.Inspector
-	limiter   *throttle.Limiter
-	config    worker.ServerConfig
-	reported  atomic.Int64 // errors the program's ErrorHandler heard of
-}
-
-func newRig(t *testing.T, server *throttletest.Server, policy throttle.Policy) *rig {
-	t.Helper()
-	policy.Name = "api"
-	policies := &throttle.Config{
-		Policies: []throttle.Policy{policy},
-		Routes:   []throttle.Route{{Task: "call", Policy: "api"}},
-	}
-	limiter, err := throttle.New(server.Client(), policies)
-	require.NoError(t, err)
-	opt := asynq.RedisClientOpt{Addr: server.Addr()}
-	r := &rig{
-		t: t, redis: opt, limiter: limiter,
-		client: asynq.NewClient(opt), inspector: asynq.NewInspector(opt),
-	}
-	t.Cleanup(func() {
-		assert.NoError(t, r.client.Close())
-		assert.NoError(t, r.inspector.Close())
-	})
-	r.config = worker.ServerConfig{
-		Redis: opt, Policies: policies, ShutdownTimeout: time.Second,
-		ErrorHandler: asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { r.reported.Add(1) }),
-	}
-	return r
-}
-
-func (r *rig) enqueue(n int, options ...asynq.Option) {
-	r.t.Helper()
-	for range n {
-		_, err := r.client.Enqueue(asynq.NewTask("call", nil), options...)
-		require.NoError(r.t, err)
-	}
-}
-
-// serve runs a server with that handler until the returned function is called,
-// which tells how long the shutdown took.
-func (r *rig) serve(handler asynq.HandlerFunc) (stop func() time.Duration) {
-	r.t.Helper()
-	config := r.config
-	config.Handler = handler
-	server, err := worker.NewServer(config)
-	require.NoError(r.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	stopped := false
-	stop = func() time.Duration {
-		if stopped {
-			return 0
-		}
-		stopped = true
-		began := time.Now()
-		cancel()
-		assert.NoError(r.t, <-ended)
-		return time.Since(began)
-	}
-	r.t.Cleanup(func() { stop() })
-	return stop
-}
-
-func (r *rig) queue() *asynq.QueueInfo {
-	r.t.Helper()
-	info, err := r.inspector.GetQueueInfo("default")
-	require.NoError(r.t, err)
-	return info
-}
-
-// eventually waits for what only asynq's own state can tell.
-func (r *rig) eventually(what string, condition func() bool) {
-	r.t.Helper()
-	require.Eventually(r.t, condition, 20*time.Second, 10*time.Millisecond, what)
-}
-
-// counter is a handler that counts its runs and signals when there were enough.
-type counter struct {
-	runs atomic.Int64
-	want int64
-	done chan struct{}
-}
-
-func count(want int64) *counter { return &counter{want: want, done: make(chan struct{})} }
-
-func (c *counter) ProcessTask(context.Context, *asynq.Task) error {
-	if c.runs.Add(1) == c.want {
-		close(c.done)
-	}
-	return nil
-}
-
-func (c *counter) wait(t *testing.T) {
-	t.Helper()
-	select {
-	case <-c.done:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("%d runs, waited for %d", c.runs.Load(), c.want)
-	}
-}
-
-func perSecond(n, burst int64) []throttle.Limit {
-	return []throttle.Limit{{
-		Name: "rate", Algorithm: throttle.TokenBucket, Burst: burst,
-		Rate: throttle.Rate{Count: n, Period: time.Second},
-	}}
-}
-
-func per(period time.Duration) []throttle.Limit {
-	return []throttle.Limit{{
-		Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: period},
-	}}
-}
 
 // asynq fact 1, on which isLastAttempt rests: it archives a task that returns an
 // error from its last attempt, even one that IsFailure disowns.
@@ -166,7 +45,7 @@ func TestLastAttemptsAllRun(t *testing.T) {
 		r.serve(all.ProcessTask)
 		all.wait(t)
 		assert.Greater(t, time.Since(began), 5900*time.Millisecond, "and none too early")
-		r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+		r.allEnd()
 		assert.Zero(t, r.queue().FailedTotal)
 		assert.Zero(t, r.reported.Load())
 	})
@@ -187,13 +66,11 @@ func TestLastRetryRuns(t *testing.T) {
 	})
 	r.enqueue(3, asynq.MaxRetry(1))
 	r.eventually("three failures", func() bool { return failed.Load() == 3 && r.queue().Retry == 3 })
-	tasks, err := r.inspector.ListRetryTasks("default")
-	require.NoError(t, err)
-	for _, task := range tasks { // now, not after asynq's backoff
+	for _, task := range r.retrying() { // now, not after asynq's backoff
 		require.NoError(t, r.inspector.RunTask("default", task.ID))
 	}
 	all.wait(t)
-	r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+	r.allEnd()
 	assert.Equal(t, int64(3), r.reported.Load(), "the program hears of its own failures alone")
 }
 
@@ -209,10 +86,8 @@ func TestFarTasksAreRescheduled(t *testing.T) {
 		all.wait(t)
 		r.eventually("seven deferred", func() bool { return r.queue().Retry == 7 })
 
-		tasks, err := r.inspector.ListRetryTasks("default")
-		require.NoError(t, err)
 		var last time.Time
-		for i, task := range tasks {
+		for i, task := range r.retrying() {
 			assert.Zero(t, task.Retried)
 			assert.Contains(t, task.LastErr, `throttled: policy "api" is held by "rate"; deferred until `)
 			if i > 0 {
@@ -234,7 +109,7 @@ func TestRescheduledTasksRun(t *testing.T) {
 		r.enqueue(20)
 		r.serve(all.ProcessTask)
 		all.wait(t)
-		r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+		r.allEnd()
 		assert.Equal(t, int64(20), all.runs.Load())
 	})
 }
@@ -247,18 +122,12 @@ func TestUnfitTasksAreArchivedWithTheReason(t *testing.T) {
 	for _, headers := range []map[string]string{
 		{}, {"installation": "1", "points": "many"}, {"installation": "1", "points": "11"},
 	} {
-		_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, headers))
-		require.NoError(t, err)
+		r.enqueueWith(headers)
 	}
 	none := count(1)
 	r.serve(none.ProcessTask)
 	r.eventually("three archived", func() bool { return r.queue().Archived == 3 })
-	tasks, err := r.inspector.ListArchivedTasks("default")
-	require.NoError(t, err)
-	var reasons string
-	for _, task := range tasks {
-		reasons += task.LastErr + "\n"
-	}
+	reasons := strings.Join(r.archived(), "\n")
 	assert.Contains(t, reasons, `attribute "installation" is missing: limit "rate" of policy "api" needs it`)
 	assert.Contains(t, reasons, `attribute "points" is "many", not a whole number above 0: limit "rate" of policy "api"`)
 	assert.Contains(t, reasons, `cost 11 can never pass: limit "rate" of policy "api" holds at most 10`)
@@ -273,8 +142,7 @@ func TestUnroutedTasksPassThrough(t *testing.T) {
 	all := count(5)
 	r.serve(all.ProcessTask)
 	for range 5 {
-		_, err := r.client.Enqueue(asynq.NewTask("other", nil))
-		require.NoError(t, err)
+		r.add(asynq.NewTask("other", nil))
 	}
 	all.wait(t)
 }
@@ -296,9 +164,7 @@ func TestShutdownEndsWaits(t *testing.T) {
 
 		assert.Less(t, r.peek().RetryAfter(), 2*time.Minute, "slots are given back")
 		assert.Equal(t, 5, r.queue().Retry)
-		tasks, err := r.inspector.ListRetryTasks("default")
-		require.NoError(t, err)
-		for _, task := range tasks {
+		for _, task := range r.retrying() {
 			assert.Zero(t, task.Retried)
 			assert.WithinDuration(t, time.Now(), task.NextProcessAt, 10*time.Second)
 		}
@@ -350,7 +216,7 @@ func TestRateLimitedTasksRunAgain(t *testing.T) {
 		r.enqueue(9, asynq.MaxRetry(0))
 		all.wait(t)
 		assert.Greater(t, time.Now().UnixNano(), reopened.Load())
-		r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+		r.allEnd()
 		assert.Zero(t, r.queue().FailedTotal)
 	})
 }

@@ -34,17 +34,6 @@ func (r *rig) inLine() int {
 	return n
 }
 
-// archived returns the errors of archived tasks.
-func (r *rig) archived() (errs []string) {
-	r.t.Helper()
-	tasks, err := r.inspector.ListArchivedTasks("default")
-	require.NoError(r.t, err)
-	for _, task := range tasks {
-		errs = append(errs, task.LastErr)
-	}
-	return errs
-}
-
 // overloads returns what was counted, by policy and strategy.
 func overloads(t *testing.T, metrics prometheus.Gatherer) map[string]float64 {
 	t.Helper()
@@ -182,8 +171,7 @@ func TestOverloadByFunction(t *testing.T) {
 		r.enqueue(1)
 		all.wait(t)
 		for _, then := range []string{"park", "park", "reject", "drop", "degrade", "anything"} {
-			_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, map[string]string{"then": then}))
-			require.NoError(t, err)
+			r.enqueueWith(map[string]string{"then": then})
 		}
 		degraded.wait(t)
 		r.eventually("each as it was decided", func() bool {

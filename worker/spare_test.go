@@ -25,11 +25,9 @@ func TestLastAttemptsWaitForHours(t *testing.T) {
 		stop := r.serve(all.ProcessTask)
 		deadline := time.Now().Add(72 * time.Hour).Truncate(time.Second)
 		for _, id := range []string{"1", "2", "3"} {
-			_, err := r.client.Enqueue(
-				asynq.NewTaskWithHeaders("call", []byte("payload"), map[string]string{"tenant": "a", "number": id}),
+			r.add(asynq.NewTaskWithHeaders("call", []byte("payload"), map[string]string{"tenant": "a", "number": id}),
 				asynq.MaxRetry(0), asynq.TaskID("task-"+id), asynq.Retention(time.Hour),
 				asynq.Timeout(time.Minute), asynq.Deadline(deadline))
-			require.NoError(t, err)
 		}
 		all.wait(t, 1)
 		r.eventually("two put off", func() bool { return r.queue().Scheduled == 2 })
@@ -73,10 +71,8 @@ func TestSpareRetriesAreNotForFailures(t *testing.T) {
 	r.eventually("three archived", func() bool { return r.queue().Archived == 3 })
 	assert.Len(t, failed, 3, "once each")
 	assert.Equal(t, int64(3), r.reported.Load())
-	tasks, err := r.inspector.ListArchivedTasks("default")
-	require.NoError(t, err)
-	for _, task := range tasks {
-		assert.Contains(t, task.LastErr, "a real failure")
+	for _, message := range r.archived() {
+		assert.Contains(t, message, "a real failure")
 	}
 }
 

@@ -77,7 +77,7 @@ func TestSlotsAreKeptBusy(t *testing.T) {
 		all := newLasting(100 * time.Millisecond)
 		attempts := r.serveTwo(all)
 		all.wait(t, tasks)
-		r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+		r.allEnd()
 		assert.Equal(t, slots, all.atOnce(), "never more at once")
 		assert.Greater(t, all.busy(slots), 0.75, "without standing by it is half")
 		assert.LessOrEqual(t, float64(attempts.Load())/tasks, 2.1)
@@ -118,8 +118,7 @@ func TestStandbysLeaveWorkersToOthers(t *testing.T) {
 	all.wait(t, 10)
 	for range 10 {
 		enqueued := time.Now()
-		_, err := r.client.Enqueue(asynq.NewTask("other", nil))
-		require.NoError(t, err)
+		r.add(asynq.NewTask("other", nil))
 		select {
 		case ran := <-others:
 			assert.Less(t, ran.Sub(enqueued), time.Second, "asynq's interval, and a busy machine")
@@ -153,6 +152,6 @@ func TestShutdownLetsStandbysGo(t *testing.T) {
 		require.NoError(t, running.Release(t.Context()))
 		r.serve(all.ProcessTask)
 		all.wait(t)
-		r.eventually("empty queue", func() bool { return r.queue().Size == 0 })
+		r.allEnd()
 	})
 }

@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -13,25 +12,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
-	"github.com/rampmeter/rampmeter/worker"
 )
-
-// serveLive runs a server that the test updates.
-func (r *rig) serveLive(handler asynq.Handler) *worker.Server {
-	r.t.Helper()
-	config := r.config
-	config.Handler = handler
-	server, err := worker.NewServer(config)
-	require.NoError(r.t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	r.t.Cleanup(func() {
-		stop()
-		assert.NoError(r.t, <-ended)
-	})
-	return server
-}
 
 // with returns the rig's policies with another one for the tasks of a type.
 func (r *rig) with(taskType string, policy throttle.Policy) *throttle.Config {
@@ -49,12 +30,11 @@ func TestServerServesAddedPolicies(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
 		r := newRig(t, redis, throttle.Policy{Limits: perSecond(1000, 10)})
 		ran := newJournal()
-		server := r.serveLive(ran)
+		server, _ := r.run(ran)
 		const n, rate = 60, 20
 		require.NoError(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(rate, 1), MaxWait: -1})))
 		for i := range n {
-			_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("new", nil, map[string]string{"number": fmt.Sprintf("%04d", i)}))
-			require.NoError(t, err)
+			r.add(asynq.NewTaskWithHeaders("new", nil, map[string]string{"number": fmt.Sprintf("%04d", i)}))
 		}
 		ran.wait(t, n)
 		assert.LessOrEqual(t, throttletest.MaxBurst(ran.times, rate, time.Second), 6)
@@ -85,14 +65,14 @@ func TestServerUpdatesTasksThatWait(t *testing.T) {
 		}
 		r := newRig(t, redis, log(1))
 		ran := newJournal()
-		server := r.serveLive(ran)
+		server, _ := r.run(ran)
 		r.enqueue(1)
 		ran.wait(t, 1)
 		r.enqueue(1)
-		require.Eventually(t, func() bool {
-			info, err := r.inspector.GetQueueInfo("default")
-			return err == nil && info.Active == 1 && info.Completed == 0 && info.Processed == 1
-		}, 10*time.Second, 10*time.Millisecond)
+		r.eventually("one waits", func() bool {
+			queue := r.queue()
+			return queue.Active == 1 && queue.Completed == 0 && queue.Processed == 1
+		})
 		updated := time.Now()
 		config := *r.limiter.Config()
 		config.Policies = []throttle.Policy{log(2)}
@@ -107,15 +87,9 @@ func TestServerUpdatesTasksThatWait(t *testing.T) {
 func (r *rig) parkAll(ran *journal, n, groups int) {
 	r.t.Helper()
 	for i := range n {
-		_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, map[string]string{
-			"tenant": fmt.Sprint(i % groups), "number": fmt.Sprintf("%04d", i),
-		}))
-		require.NoError(r.t, err)
+		r.enqueueWith(map[string]string{"tenant": fmt.Sprint(i % groups), "number": fmt.Sprintf("%04d", i)})
 	}
-	require.Eventually(r.t, func() bool {
-		info, err := r.inspector.GetQueueInfo("default")
-		return err == nil && info.Retry == n-1
-	}, 30*time.Second, 10*time.Millisecond)
+	r.eventually("all but one in line", func() bool { return r.queue().Retry == n-1 })
 	ran.wait(r.t, 1)
 }
 
@@ -127,7 +101,7 @@ func TestTasksOfRemovedPoliciesRun(t *testing.T) {
 		limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 1, Period: time.Hour}}
 		r := newRig(t, redis, throttle.Policy{Limits: []throttle.Limit{limit}})
 		ran := newJournal()
-		server := r.serveLive(ran)
+		server, _ := r.run(ran)
 		const n = 150
 		r.parkAll(ran, n, 1)
 		updated := time.Now()
@@ -146,7 +120,7 @@ func TestLanesComeWhileTasksStandInLine(t *testing.T) {
 		slow[0].Rate.Period = time.Hour
 		r := newRig(t, redis, throttle.Policy{Limits: slow, MaxWait: -1})
 		ran := newJournal()
-		server := r.serveLive(ran)
+		server, _ := r.run(ran)
 		const n = 120
 		r.parkAll(ran, n, 2)
 		require.NoError(t, server.Update(&throttle.Config{
@@ -160,10 +134,8 @@ func TestLanesComeWhileTasksStandInLine(t *testing.T) {
 			served[task[:1]]++
 		}
 		assert.Greater(t, 2*served["1"], 3*served["0"], "by the weights of now: %v", served)
-		info, err := r.inspector.GetQueueInfo("default")
-		require.NoError(t, err)
-		assert.Zero(t, info.Archived)
-		assert.Zero(t, info.Retry)
+		assert.Zero(t, r.queue().Archived)
+		assert.Zero(t, r.queue().Retry)
 	})
 }
 
@@ -179,7 +151,7 @@ func TestReroutedTasksAreNotWaitedFor(t *testing.T) {
 		metrics := prometheus.NewRegistry()
 		r.config.Registerer = metrics
 		ran := newJournal()
-		server := r.serveLive(ran)
+		server, _ := r.run(ran)
 		const n = 40
 		r.parkAll(ran, n, 1)
 		require.NoError(t, server.Update(&throttle.Config{
@@ -187,16 +159,6 @@ func TestReroutedTasksAreNotWaitedFor(t *testing.T) {
 			Routes:   []throttle.Route{{Task: "call", Policy: "new"}},
 		}))
 		ran.wait(t, n)
-		families, err := metrics.Gather()
-		require.NoError(t, err)
-		deferrals := 0.0
-		for _, family := range families {
-			for _, metric := range family.GetMetric() {
-				if family.GetName() == "rampmeter_deferred_total" {
-					deferrals += metric.GetCounter().GetValue()
-				}
-			}
-		}
-		assert.LessOrEqual(t, deferrals, 2.2*n, "once in each line")
+		assert.LessOrEqual(t, totals(t, metrics)["rampmeter_deferred_total"], 2.2*n, "once in each line")
 	})
 }

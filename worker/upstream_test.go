@@ -36,8 +36,7 @@ func (r *rig) call(url string, attributes map[string]string, options ...asynq.Op
 	r.t.Helper()
 	payload, err := httprequest.Payload{URL: url}.Encode()
 	require.NoError(r.t, err)
-	_, err = r.client.Enqueue(asynq.NewTaskWithHeaders(httprequest.TaskType, payload, attributes), options...)
-	require.NoError(r.t, err)
+	r.add(asynq.NewTaskWithHeaders(httprequest.TaskType, payload, attributes), options...)
 }
 
 // A refusal for one key closes that key, for its tasks on their last attempt, too, and
@@ -91,8 +90,7 @@ func TestRefusalsOfOneTaskAreBounded(t *testing.T) {
 	r.enqueue(1, asynq.MaxRetry(1))
 	r.eventually("a failure", func() bool { return r.queue().FailedTotal == 1 })
 	assert.Equal(t, int64(4), calls.Load())
-	tasks, err := r.inspector.ListRetryTasks("default")
-	require.NoError(t, err)
+	tasks := r.retrying()
 	require.Len(t, tasks, 1)
 	assert.Equal(t, 1, tasks[0].Retried)
 	assert.Contains(t, tasks[0].LastErr, "refused 4 times: rate-limited by the upstream: 429")
@@ -125,14 +123,7 @@ func TestUpstreamIsReported(t *testing.T) {
 	}
 	r.eventually("all served", func() bool { return quota.Accepted() == 10 && r.queue().Size == 0 })
 	assert.Zero(t, r.queue().FailedTotal+r.queue().Archived)
-	families, err := metrics.Gather()
-	require.NoError(t, err)
-	told := map[string]float64{}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			told[family.GetName()] += metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
-		}
-	}
+	told := totals(t, metrics)
 	assert.EqualValues(t, 5, told["rampmeter_upstream_limit"])
 	assert.GreaterOrEqual(t, told["rampmeter_upstream_readings_total"], 10.0)
 	assert.Equal(t, 1, logs.FilterMessageSnippet("allows less").Len())
@@ -222,8 +213,7 @@ func TestHandlerWithTransport(t *testing.T) {
 			return nil
 		})
 		for i := range pages {
-			_, err := r.client.Enqueue(asynq.NewTask("call", []byte{byte(i)}), asynq.MaxRetry(i%2))
-			require.NoError(t, err)
+			r.add(asynq.NewTask("call", []byte{byte(i)}), asynq.MaxRetry(i%2))
 		}
 		r.eventually("all pages", func() bool { return api.Accepted() == 3*len(pages) && r.queue().Size == 0 })
 		assert.LessOrEqual(t, api.Over(), 10, "the calls that were in flight")

@@ -7,7 +7,6 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -34,8 +33,7 @@ func TestUrgentTasksUseTheHeadroom(t *testing.T) {
 		}
 		r.eventually("five parked", func() bool { return r.queue().Retry == 5 })
 		for range 4 {
-			_, err := r.client.Enqueue(asynq.NewTaskWithHeaders("call", nil, map[string]string{"priority": "high"}))
-			require.NoError(t, err)
+			r.enqueueWith(map[string]string{"priority": "high"})
 		}
 		for range 3 {
 			assert.Equal(t, "high", <-ran)

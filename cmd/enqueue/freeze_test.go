@@ -23,10 +23,7 @@ func TestFreezeAndUnfreeze(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		path := file(t, "policies.yaml", upstreamFile)
-		config, err := throttle.ReadFile(path)
-		require.NoError(t, err)
-		limiter, err := throttle.New(srv.Client(), config)
-		require.NoError(t, err)
+		limiter := limiterOn(t, srv, path)
 		heldBy := func(installation string) string {
 			d, err := limiter.Peek(t.Context(), throttle.Request{
 				Policy: "github", Attributes: map[string]string{"installation": installation},

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -44,6 +45,16 @@ func file(t *testing.T, name, content string) string {
 	path := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
+}
+
+// limiterOn is a limiter as other programs have it.
+func limiterOn(t *testing.T, srv *throttletest.Server, policiesFile string) *throttle.Limiter {
+	t.Helper()
+	config, err := throttle.ReadFile(policiesFile)
+	require.NoError(t, err)
+	limiter, err := throttle.New(srv.Client(), config)
+	require.NoError(t, err)
+	return limiter
 }
 
 func inspector(srv *throttletest.Server) *asynq.Inspector {

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
@@ -21,20 +18,15 @@ import (
 func TestStatusOfATask(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		file := filepath.Join(t.TempDir(), "policies.yaml")
-		require.NoError(t, os.WriteFile(file, []byte(`
+		path := file(t, "policies.yaml", `
 policies:
   api:
     limits: [{name: slow, algorithm: token_bucket, rate: 1/h}]
     lane: tenant
     max_wait: 0s
 routes: [{task: "call", policy: api}]
-`), 0o600))
-		config, err := throttle.ReadFile(file)
-		require.NoError(t, err)
-		limiter, err := throttle.New(srv.Client(), config)
-		require.NoError(t, err)
-		middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: limiter})
+`)
+		middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: limiterOn(t, srv, path)})
 		require.NoError(t, err)
 		server := asynq.NewServerFromRedisClient(srv.Client(), middleware.Configure(asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel}))
 		mux := asynq.NewServeMux()
@@ -55,7 +47,7 @@ routes: [{task: "call", policy: api}]
 		server.Shutdown()
 		require.NoError(t, middleware.Close())
 
-		got := enqueue(t, "status", "-redis", srv.URI(), "-config", file, "third")
+		got := enqueue(t, "status", "-redis", srv.URI(), "-config", path, "third")
 		assert.Equal(t, exitOK, got.code)
 		assert.Regexp(t, `^task third of queue default: call, retry
   retries: 0 of 25
@@ -66,13 +58,13 @@ routes: [{task: "call", policy: api}]
 $`, got.out)
 
 		var tasks []taskReport
-		require.NoError(t, json.Unmarshal([]byte(enqueue(t, "status", "-json", "-redis", srv.URI(), "-config", file, "second").out), &tasks))
+		require.NoError(t, json.Unmarshal([]byte(enqueue(t, "status", "-json", "-redis", srv.URI(), "-config", path, "second").out), &tasks))
 		require.Len(t, tasks, 1)
 		require.NotNil(t, tasks[0].Line)
 		assert.Equal(t, int64(1), tasks[0].Line.Position)
 
-		assert.Contains(t, enqueue(t, "status", "-redis", srv.URI(), "-config", file, "free").out, "no policy governs it")
-		assert.Contains(t, enqueue(t, "status", "-redis", srv.URI(), "-config", file, "nobody").err, `there is no task "nobody" in any queue`)
+		assert.Contains(t, enqueue(t, "status", "-redis", srv.URI(), "-config", path, "free").out, "no policy governs it")
+		assert.Contains(t, enqueue(t, "status", "-redis", srv.URI(), "-config", path, "nobody").err, `there is no task "nobody" in any queue`)
 		assert.Contains(t, enqueue(t, "status", "-redis", srv.URI(), "third").err, "-config is missing")
 	})
 }

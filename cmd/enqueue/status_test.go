@@ -102,11 +102,8 @@ func TestStatusOfLimits(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		path := file(t, "policies.yaml", policiesFile)
-		config, err := throttle.ReadFile(path)
-		require.NoError(t, err)
-		limiter, err := throttle.New(srv.Client(), config)
-		require.NoError(t, err)
-		_, err = limiter.Reserve(t.Context(), throttle.Request{Policy: "github",
+		limiter := limiterOn(t, srv, path)
+		_, err := limiter.Reserve(t.Context(), throttle.Request{Policy: "github",
 			Attributes: map[string]string{"installation": "42", "points": "30"}})
 		require.NoError(t, err)
 		require.NoError(t, limiter.Freeze(t.Context(), "github", time.Minute))

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strconv"
 	"syscall"
 	"testing"
@@ -16,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -38,47 +33,23 @@ func fleetTasks(t *testing.T) int {
 // never more at once than the burst and what the network may bunch up, and hardly
 // any of the quota is left unused.
 func TestTwoProcessesShareAQuota(t *testing.T) {
-	redis := throttletest.Redis(t)
-	upstream, err := throttletest.NewUpstream(throttletest.UpstreamConfig{})
-	require.NoError(t, err)
-	api := httptest.NewServer(upstream)
-	t.Cleanup(api.Close)
-	tasks := fleetTasks(t)
-
-	client := asynq.NewClient(asynq.RedisClientOpt{Addr: redis.Addr()})
-	t.Cleanup(func() { assert.NoError(t, client.Close()) })
-	for i := range tasks {
-		enqueueCall(t, client, fmt.Sprintf("%s/%d", api.URL, i))
-	}
-	policies := writeFile(t, `
-policies:
-  api:
+	s := newScene(t, throttletest.Redis(t), throttletest.UpstreamConfig{}, `
     limits:
-      - name: calls
-        algorithm: token_bucket
-        rate: 300/s
-        burst: 30
+      - {name: calls, algorithm: token_bucket, rate: 300/s, burst: 30}
     max_wait: 5s
-routes:
-  - task: "http:request"
-    policy: api
 `)
+	tasks := fleetTasks(t)
+	s.enqueue(tasks, alike)
 	for range 2 {
-		startWorker(t, "-config", policies, "-redis", redis.URI(), "-concurrency", "20", "-log-level", "warn")
+		s.work(20)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(tasks)*time.Second/250)
-	defer cancel()
-	require.NoError(t, upstream.WaitCalls(ctx, tasks))
+	s.awaitCalls(tasks, time.Minute+time.Duration(tasks)*time.Second/250)
 
-	called := map[string]int{}
-	for _, call := range upstream.Calls() {
-		called[call.URL]++
-	}
-	assert.Len(t, called, tasks, "every task is called")
-	assert.Equal(t, tasks, upstream.Count(), "and none twice")
-	burst := throttletest.MaxBurst(upstream.Arrivals(), 300, time.Second)
+	assert.Len(t, s.called(), tasks, "every task is called")
+	assert.Equal(t, tasks, s.upstream.Count(), "and none twice")
+	burst := throttletest.MaxBurst(s.upstream.Arrivals(), 300, time.Second)
 	assert.LessOrEqual(t, burst, 30+9, "3 % of a second's rate is the network's")
-	used := throttletest.Used(upstream.Arrivals(), 30, 300, time.Second)
+	used := throttletest.Used(s.upstream.Arrivals(), 30, 300, time.Second)
 	assert.GreaterOrEqual(t, used, 0.98)
 	t.Logf("%d tasks: most at once %d, quota used %.2f %%", tasks, burst, 100*used)
 }
@@ -86,79 +57,39 @@ routes:
 // SIGTERM while tasks wait: the process ends within its shutdown time, and every
 // task is still there, none of them charged.
 func TestTermDuringWaitsLosesNothing(t *testing.T) {
-	redis := throttletest.Redis(t)
-	opt := asynq.RedisClientOpt{Addr: redis.Addr()}
-	client, inspector := asynq.NewClient(opt), asynq.NewInspector(opt)
-	t.Cleanup(func() {
-		assert.NoError(t, client.Close())
-		assert.NoError(t, inspector.Close())
-	})
-	for i := range 10 {
-		enqueueCall(t, client, "http://127.0.0.1:9/", asynq.MaxRetry(25*(i%2))) // half have no retry
-	}
-	policies := writeFile(t, `
-policies:
-  api:
+	s := newScene(t, throttletest.Redis(t), throttletest.UpstreamConfig{}, `
     limits:
       - {name: calls, algorithm: token_bucket, rate: 10/s}
     max_wait: 1h
-routes:
-  - {task: "http:request", policy: api}
 `)
-	freeze(t, redis, policies, "api", 10*time.Minute) // all ten wait for its end
-	worker := startWorker(t, "-config", policies, "-redis", redis.URI(), "-shutdown-timeout", "2s", "-log-level", "error")
-	require.Eventually(t, func() bool {
-		info, err := inspector.GetQueueInfo("default")
-		return err == nil && info.Active == 10
-	}, 20*time.Second, 20*time.Millisecond)
+	s.enqueue(10, withRetries(0, 25))
+	s.freeze(10 * time.Minute) // all ten wait for its end
+	worker := s.work(10, "-shutdown-timeout", "2s")
+	s.awaitQueue("all wait", 20*time.Second, func(q *asynq.QueueInfo) bool { return q.Active == 10 })
 
 	began := time.Now()
 	require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, worker.Wait(), "a clean exit")
 	assert.Less(t, time.Since(began), 4*time.Second, "the shutdown time, and a moment")
 
-	info, err := inspector.GetQueueInfo("default")
-	require.NoError(t, err)
-	assert.Equal(t, 10, info.Pending+info.Retry, "all are there: %+v", info)
-	assert.Zero(t, info.Archived)
-	assert.Zero(t, info.FailedTotal)
-	retrying, err := inspector.ListRetryTasks("default")
+	queue := s.queue()
+	assert.Equal(t, 10, queue.Pending+queue.Retry, "all are there: %+v", queue)
+	assert.Zero(t, queue.Archived)
+	assert.Zero(t, queue.FailedTotal)
+	assert.Zero(t, s.upstream.Count())
+	retrying, err := s.inspector.ListRetryTasks("default")
 	require.NoError(t, err)
 	for _, task := range retrying {
 		assert.Zero(t, task.Retried)
 	}
 }
 
-// freeze closes a policy, as another process that met a 429 would.
-func freeze(t *testing.T, redis *throttletest.Server, policiesFile, policy string, d time.Duration) {
-	t.Helper()
-	config, err := throttle.ReadFile(policiesFile)
-	require.NoError(t, err)
-	limiter, err := throttle.New(redis.Client(), config)
-	require.NoError(t, err)
-	require.NoError(t, limiter.Freeze(t.Context(), policy, d))
-}
-
-func enqueueCall(t *testing.T, client *asynq.Client, url string, options ...asynq.Option) {
-	t.Helper()
-	payload, err := httprequest.Payload{URL: url}.Encode()
-	require.NoError(t, err)
-	_, err = client.EnqueueContext(t.Context(), asynq.NewTask(httprequest.TaskType, payload), options...)
-	require.NoError(t, err)
-}
-
-// startWorker starts the worker as a process, which ends with the test at the
-// latest.
-func startWorker(t *testing.T, args ...string) *exec.Cmd {
-	t.Helper()
-	cmd := command(t, args...)
-	cmd.Stderr = os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 15 * time.Second
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // its second call, if the test has waited already
-	})
-	return cmd
+// freeze closes the policy, as another process that met a 429 would.
+func (s *scene) freeze(d time.Duration) {
+	s.Helper()
+	config, err := throttle.ReadFile(s.policies)
+	require.NoError(s, err)
+	limiter, err := throttle.New(s.redis.Client(), config)
+	require.NoError(s, err)
+	require.NoError(s, limiter.Freeze(s.Context(), "api", d))
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,16 +17,12 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// livePolicies are policies of 10 at once and so many a second.
-func livePolicies(rate int) string {
+// livePolicy is a policy of 10 at once and so many a second.
+func livePolicy(rate int) string {
 	return fmt.Sprintf(`
-policies:
-  api:
     limits:
       - {name: calls, algorithm: token_bucket, rate: %d/s, burst: 10}
     max_wait: 3s
-routes:
-  - {task: "http:request", policy: api}
 `, rate)
 }
 
@@ -59,41 +54,27 @@ func TestPoliciesFileIsLive(t *testing.T) {
 
 func limitsAreLive(t *testing.T, redis *throttletest.Server, tasks, fast int) {
 	const slow, most = 5, 10 + 3 // at once, and what the network bunches up
-	upstream, err := throttletest.NewUpstream(throttletest.UpstreamConfig{})
-	require.NoError(t, err)
-	api := httptest.NewServer(upstream)
-	t.Cleanup(api.Close)
-	opt := asynq.RedisClientOpt{Addr: redis.Addr()}
-	client, inspector := asynq.NewClient(opt), asynq.NewInspector(opt)
-	t.Cleanup(func() {
-		assert.NoError(t, client.Close())
-		assert.NoError(t, inspector.Close())
-	})
-	for i := range tasks {
-		enqueueCall(t, client, fmt.Sprintf("%s/%d", api.URL, i))
-	}
-	policies := writeFile(t, livePolicies(slow))
+	s := newScene(t, redis, throttletest.UpstreamConfig{}, livePolicy(slow))
+	s.enqueue(tasks, alike)
 	for range 2 {
-		startWorker(t, "-config", policies, "-redis", redis.URI(), "-concurrency", "20", "-log-level", "fatal")
+		s.work(20, "-log-level", "fatal")
 	}
-	parked := func() bool {
-		info, err := inspector.GetQueueInfo("default")
-		return err == nil && info.Pending == 0 && info.Retry > tasks/2
-	}
-	require.Eventually(t, parked, time.Minute, 20*time.Millisecond, "all are in line")
+	s.awaitQueue("all are in line", time.Minute, func(q *asynq.QueueInfo) bool {
+		return q.Pending == 0 && q.Retry > tasks/2
+	})
 	wait := func(d time.Duration) { <-time.After(d) }
 	wait(2 * time.Second)
 
-	raised := replaceFile(t, policies, livePolicies(fast))
+	raised := replaceFile(t, s.policies, policies(livePolicy(fast)))
 	wait(3 * time.Second)
-	broken := replaceFile(t, policies, "policies: {api: {limits: none}}")
+	broken := replaceFile(t, s.policies, "policies: {api: {limits: none}}")
 	wait(time.Second)
-	lowered := replaceFile(t, policies, livePolicies(slow))
+	lowered := replaceFile(t, s.policies, policies(livePolicy(slow)))
 	wait(4 * time.Second)
-	raisedAgain := replaceFile(t, policies, livePolicies(fast))
-	require.Eventually(t, func() bool { return upstream.Count() >= tasks }, time.Minute, 50*time.Millisecond)
+	raisedAgain := replaceFile(t, s.policies, policies(livePolicy(fast)))
+	s.awaitCalls(tasks, time.Minute)
 
-	arrivals := upstream.Arrivals()
+	arrivals := s.upstream.Arrivals()
 	between := func(from, to time.Time) []time.Time {
 		first := slices.IndexFunc(arrivals, func(at time.Time) bool { return at.After(from) })
 		end := slices.IndexFunc(arrivals, func(at time.Time) bool { return !at.Before(to) })
@@ -115,14 +96,11 @@ func limitsAreLive(t *testing.T, redis *throttletest.Server, tasks, fast int) {
 	assert.LessOrEqual(t, len(between(lowered, lowered.Add(time.Second))), fast*8/10, "in force within a second")
 	assert.LessOrEqual(t, atOnce(slow, lowered.Add(time.Second), raisedAgain), 3)
 
-	calls := upstream.Calls()
-	assert.Len(t, calls, tasks)
-	assert.Len(t, urls(upstream), tasks, "each was called once")
-	assert.LessOrEqual(t, outOfTurn(t, upstream), tasks*2/100, "in order")
-	info, err := inspector.GetQueueInfo("default")
-	require.NoError(t, err)
-	assert.Zero(t, info.Archived)
-	assert.Zero(t, info.FailedTotal)
+	assert.Equal(t, tasks, s.upstream.Count())
+	assert.Len(t, s.called(), tasks, "each was called once")
+	assert.LessOrEqual(t, outOfTurn(t, s.upstream), tasks*2/100, "in order")
+	assert.Zero(t, s.queue().Archived)
+	assert.Zero(t, s.queue().FailedTotal)
 }
 
 // outOfTurn is how many calls came further from their place in the order of being

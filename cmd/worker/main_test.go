@@ -59,17 +59,11 @@ func runToEnd(t *testing.T, e env, args ...string) outcome {
 
 // policiesFile writes a policies file with one policy for http:request.
 func policiesFile(t *testing.T) string {
-	return writeFile(t, `
-policies:
-  api:
+	t.Helper()
+	return writeFile(t, policies(`
     limits:
-      - name: calls
-        algorithm: token_bucket
-        rate: 100/1s
-routes:
-  - task: "http:request"
-    policy: api
-`)
+      - {name: calls, algorithm: token_bucket, rate: 100/1s}
+`))
 }
 
 func writeFile(t *testing.T, content string) string {
@@ -231,7 +225,20 @@ func get(t *testing.T, url string) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// command is the worker as a process of its own.
+// commandThatLogs starts the worker as a process of its own, and returns it when it
+// works.
+func commandThatLogs(t *testing.T, args ...string) (*exec.Cmd, *logLines) {
+	t.Helper()
+	cmd := command(t, args...)
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := newLogLines(stderr)
+	lines.await(t, "working")
+	return cmd, lines
+}
+
+// command is the worker as a process of its own, to be started.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)

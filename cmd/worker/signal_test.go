@@ -33,14 +33,9 @@ func TestSignals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redis := throttletest.Embedded(t)
-			cmd := command(t, "-config", policiesFile(t), "-redis", redis.URI(), "-shutdown-timeout", "10m")
-			stderr, err := cmd.StderrPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
-			lines := newLogLines(stderr)
-			lines.await(t, "working")
+			cmd, lines := commandThatLogs(t, "-config", policiesFile(t), "-redis", redis.URI(), "-shutdown-timeout", "10m")
 			if test.busy {
-				(&running{redis: redis.Addr()}).enqueue(t, httprequest.Payload{URL: upstream.URL})
+				enqueue(t, redis.Addr(), httprequest.Payload{URL: upstream.URL})
 				<-called
 			}
 			for i, signal := range test.signals {
@@ -62,12 +57,7 @@ func TestHangupReadsThePoliciesFile(t *testing.T) {
 	t.Parallel()
 	redis := throttletest.Embedded(t)
 	file := policiesFile(t)
-	cmd := command(t, "-config", file, "-redis", redis.URI())
-	stderr, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := newLogLines(stderr)
-	lines.await(t, "working")
+	cmd, lines := commandThatLogs(t, "-config", file, "-redis", redis.URI())
 	replaceFile(t, file, "policies:\n  api: {limits: none}\n")
 	const broken = "the policies file can not be used, the policies that are in force stay; mend it, it is looked at"
 	for range 2 {

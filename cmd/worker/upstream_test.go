@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"testing"
 	"time"
@@ -24,41 +23,20 @@ func fullSize() bool { return os.Getenv("RAMPMETER_UPSTREAM") == "full" }
 // concurrency is how many tasks each worker process runs or holds at once.
 const concurrency = 10
 
-// scene is an upstream, a Redis with tasks that call it, and worker processes.
-type scene struct {
-	*testing.T
-	upstream  *throttletest.Upstream
-	redis     *throttletest.Server
-	inspector *asynq.Inspector
-}
-
-// newScene starts workers on n tasks, half of which have no retry to spend, under a policies file with these lines for its one policy.
-func newScene(t *testing.T, cfg throttletest.UpstreamConfig, policy string, n, workers int) *scene {
+// newUpstreamScene has workers on n tasks, half of which have no retry to spend.
+func newUpstreamScene(t *testing.T, cfg throttletest.UpstreamConfig, policy string, n, workers int) *scene {
 	t.Helper()
-	upstream, err := throttletest.NewUpstream(cfg)
-	require.NoError(t, err)
-	s := &scene{T: t, upstream: upstream, redis: throttletest.Redis(t)}
-	opt := asynq.RedisClientOpt{Addr: s.redis.Addr()}
-	client := asynq.NewClient(opt)
-	s.inspector = asynq.NewInspector(opt)
-	t.Cleanup(func() {
-		assert.NoError(t, client.Close())
-		assert.NoError(t, s.inspector.Close())
-	})
-	api := httptest.NewServer(upstream)
-	t.Cleanup(api.Close)
-	for i := range n {
-		enqueueCall(t, client, fmt.Sprintf("%s/%d", api.URL, i), asynq.MaxRetry(i%2))
-	}
-	policies := writeFile(t, "policies:\n  api:\n"+policy+"routes:\n  - {task: \"http:request\", policy: api}\n")
+	s := newScene(t, throttletest.Redis(t), cfg, policy)
+	s.enqueue(n, withRetries(0, 1))
 	for range workers {
-		startWorker(t, "-config", policies, "-redis", s.redis.URI(), "-concurrency", fmt.Sprint(concurrency), "-log-level", "error")
+		s.work(concurrency)
 	}
 	return s
 }
 
-// await returns when so many calls were accepted, and did not take longer than that.
-func (s *scene) await(accepted int, most time.Duration) {
+// awaitAccepted returns when so many calls were accepted, and did not take longer than
+// that.
+func (s *scene) awaitAccepted(accepted int, most time.Duration) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), most)
 	defer cancel()
@@ -70,10 +48,9 @@ func (s *scene) await(accepted int, most time.Duration) {
 // nothingCharged checks that no task failed, was archived or spent a retry.
 func (s *scene) nothingCharged() {
 	s.Helper()
-	require.Eventually(s, func() bool {
-		info, err := s.inspector.GetQueueInfo("default")
-		return err == nil && info.Size == 0 && info.FailedTotal == 0
-	}, 10*time.Second, 20*time.Millisecond, "every task is done, and none failed")
+	s.awaitQueue("every task is done, and none failed", 10*time.Second, func(q *asynq.QueueInfo) bool {
+		return q.Size == 0 && q.FailedTotal == 0
+	})
 }
 
 // accepted are the arrivals of the calls that were let through.
@@ -96,7 +73,7 @@ func TestUpstreamAllowsHalf(t *testing.T) {
 	if fullSize() {
 		tasks = 1000
 	}
-	s := newScene(t, throttletest.UpstreamConfig{
+	s := newUpstreamScene(t, throttletest.UpstreamConfig{
 		Quota: &throttletest.Quota{Limit: 200, Window: 2 * time.Second, Start: wholeSecond()}, Latency: 5 * time.Millisecond,
 	}, `
     limits:
@@ -105,7 +82,7 @@ func TestUpstreamAllowsHalf(t *testing.T) {
     upstream: github
 `, tasks, 3)
 	began := time.Now()
-	s.await(tasks, time.Minute)
+	s.awaitAccepted(tasks, time.Minute)
 	took := time.Since(began)
 	s.nothingCharged()
 	calls := s.upstream.Calls()
@@ -133,15 +110,15 @@ func TestUpstreamClosesForAWhile(t *testing.T) {
 		tasks = 1500
 	}
 	const rate, closed = 100, 4 * time.Second
-	s := newScene(t, throttletest.UpstreamConfig{Latency: 5 * time.Millisecond}, `
+	s := newUpstreamScene(t, throttletest.UpstreamConfig{Latency: 5 * time.Millisecond}, `
     limits:
       - {name: calls, algorithm: token_bucket, rate: 100/s, burst: 10}
     max_wait: 5s
     upstream: auto
 `, tasks, 2)
-	s.await(tasks/2, time.Minute)
+	s.awaitAccepted(tasks/2, time.Minute)
 	s.upstream.CloseFor(closed)
-	s.await(tasks, time.Minute)
+	s.awaitAccepted(tasks, time.Minute)
 	s.nothingCharged()
 
 	arrivals := s.upstream.Arrivals()
@@ -167,7 +144,7 @@ func TestUpstreamIsShared(t *testing.T) {
 		t.Run(fmt.Sprintf("headroom %d", headroom), func(t *testing.T) {
 			const limit, window, workers = 200, 2 * time.Second, 2
 			start := wholeSecond()
-			s := newScene(t, throttletest.UpstreamConfig{
+			s := newUpstreamScene(t, throttletest.UpstreamConfig{
 				Quota: &throttletest.Quota{Limit: limit, Window: window, Start: start}, Latency: 5 * time.Millisecond,
 			}, fmt.Sprintf(`
     limits:
@@ -239,7 +216,7 @@ func TestUpstreamIsSilent(t *testing.T) {
 		settle, measure = time.Minute, time.Minute
 		mostRefused, leastUsed = 0.01, 0.85
 	}
-	s := newScene(t, throttletest.UpstreamConfig{
+	s := newUpstreamScene(t, throttletest.UpstreamConfig{
 		Quota: &throttletest.Quota{Limit: hidden, Window: time.Second}, Latency: 5 * time.Millisecond, Silent: true,
 	}, `
     limits:

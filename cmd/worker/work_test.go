@@ -61,13 +61,9 @@ func (r *running) end() int {
 	return <-r.code
 }
 
-func (r *running) enqueue(t *testing.T, p httprequest.Payload, opts ...asynq.Option) {
+func enqueue(t *testing.T, redis string, payload httprequest.Payload, options ...asynq.Option) {
 	t.Helper()
-	payload, err := p.Encode()
-	require.NoError(t, err)
-	client := asynq.NewClient(asynq.RedisClientOpt{Addr: r.redis})
-	defer func() { require.NoError(t, client.Close()) }()
-	_, err = client.EnqueueContext(t.Context(), asynq.NewTask(httprequest.TaskType, payload), opts...)
+	_, err := producerOn(t, redis).HTTP(t.Context(), payload, nil, options...)
 	require.NoError(t, err)
 }
 
@@ -83,13 +79,13 @@ func TestWorkerFromStartToEnd(t *testing.T) {
 	assert.JSONEq(t, `{"status":"ok"}`, body)
 
 	t.Run("an http:request is made", func(t *testing.T) {
-		r.enqueue(t, httprequest.Payload{Method: "POST", URL: upstream.URL + "/generated"})
+		enqueue(t, r.redis, httprequest.Payload{Method: "POST", URL: upstream.URL + "/generated"})
 		got := <-called
 		assert.Equal(t, "/generated", got.URL.Path)
 		assert.Regexp(t, `^[0-9a-f-]{36}$`, got.Header.Get("Idempotency-Key"), "the ID asynq gave the task")
 	})
 	t.Run("an ID chosen by hand is no idempotency key", func(t *testing.T) {
-		r.enqueue(t, httprequest.Payload{Method: "POST", URL: upstream.URL + "/named"}, asynq.TaskID("daily-report"))
+		enqueue(t, r.redis, httprequest.Payload{Method: "POST", URL: upstream.URL + "/named"}, asynq.TaskID("daily-report"))
 		assert.NotContains(t, (<-called).Header, "Idempotency-Key")
 	})
 
