@@ -3,8 +3,6 @@ package backlog
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"io"
 
 	"github.com/rampmeter/rampmeter/bench/internal/rig"
@@ -13,20 +11,12 @@ import (
 // Run measures what the args ask for and returns the exit code. An interrupt still
 // prints what was measured until then.
 func Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	opts, err := parseOptions(args, getenv)
-	if errors.Is(err, flag.ErrHelp) {
-		printHelp(stdout)
-		return rig.ExitOK
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "bench: %v\nRun 'bench backlog -h' for help.\n", err)
-		return rig.ExitUsage
-	}
-	if err := benchmark(ctx, opts, stdout, stderr); err != nil {
-		fmt.Fprintf(stderr, "bench: %v\n", err)
-		return rig.ExitFailed
-	}
-	return rig.ExitOK
+	return rig.Command[*options]{
+		Name:    "bench backlog",
+		Options: func() (*options, error) { return parseOptions(args, getenv) },
+		Help:    printHelp,
+		Measure: func(o *options) error { return benchmark(ctx, o, stdout, stderr) },
+	}.Run(stdout, stderr)
 }
 
 func benchmark(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {

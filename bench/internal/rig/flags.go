@@ -8,13 +8,6 @@ import (
 	"strings"
 )
 
-// Exit codes of the command.
-const (
-	ExitOK     = 0
-	ExitFailed = 1
-	ExitUsage  = 2
-)
-
 // ParseFlags sets flags from their environment variables and then from args, which
 // win. It returns the names of those that were set.
 func ParseFlags(flags *flag.FlagSet, args []string, getenv func(string) string) (given map[string]bool, err error) {
