@@ -177,8 +177,9 @@ type attempt struct {
 	// calls has something when the task is called; called is set if it asks for that.
 	calls  <-chan struct{}
 	called bool
-	// leaves is when a task that stays here without a slot gives up; see stay.
-	leaves time.Time
+	// leaves is when a task that stays here without a slot gives up, and cutOff since
+	// when Redis could not be asked for one; see stay.
+	leaves, cutOff time.Time
 	// next is the program's handler, and handler what runs: that or a fallback.
 	next, handler asynq.Handler
 	// parks is set for a task that is to stand in line however long that takes, lastCall

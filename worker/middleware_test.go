@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -221,22 +225,52 @@ func TestRateLimitedTasksRunAgain(t *testing.T) {
 	})
 }
 
-// Law 10: when Redis can not be asked, nothing starts and nothing is charged.
+// Law 10: when Redis can not be asked, nothing starts. The task stays here, for asynq
+// could not be told, either; it runs when Redis is back, or is given back at no charge.
 func TestNothingStartsWithoutRedis(t *testing.T) {
 	t.Parallel()
-	server, err := throttletest.StartEmbedded(throttletest.EmbeddedConfig{})
-	require.NoError(t, err)
-	r := newRig(t, server, throttle.Policy{Limits: perSecond(1, 1)})
-	middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: r.limiter})
-	require.NoError(t, err)
-	defer middleware.Close()
-	require.NoError(t, server.Close())
+	for name, test := range map[string]struct {
+		then func(m *worker.Middleware, back *atomic.Bool)
+		want int64
+	}{
+		"until it is back":       {func(_ *worker.Middleware, back *atomic.Bool) { back.Store(true) }, 1},
+		"until the process ends": {func(m *worker.Middleware, _ *atomic.Bool) { m.Drain() }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, back := throttletest.Embedded(t), new(atomic.Bool)
+			client := redis.NewClient(&redis.Options{MaxRetries: -1, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				if !back.Load() {
+					return nil, errors.New("unreachable")
+				}
+				return new(net.Dialer).DialContext(ctx, "tcp", server.Addr())
+			}})
+			defer client.Close()
+			limiter, err := throttle.New(client, newRig(t, server, throttle.Policy{Limits: perSecond(1, 1)}).config.Policies)
+			require.NoError(t, err)
+			log, logs := observer.New(zap.WarnLevel)
+			middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: limiter, Logger: zap.New(log)})
+			require.NoError(t, err)
+			defer middleware.Close()
 
-	none := count(1)
-	err = middleware.Wrap(none).ProcessTask(t.Context(), asynq.NewTask("call", nil))
-	throttled := (*throttle.ThrottledError)(nil)
-	require.ErrorAs(t, err, &throttled)
-	assert.Error(t, throttled.Cause)
-	assert.False(t, middleware.Configure(asynq.Config{}).IsFailure(err))
-	assert.Zero(t, none.runs.Load())
+			runs, ended := count(1), make(chan error, 1)
+			go func() { ended <- middleware.Wrap(runs).ProcessTask(t.Context(), asynq.NewTask("call", nil)) }()
+			require.Eventually(t, func() bool { return logs.FilterMessageSnippet("could not ask Redis").Len() > 0 },
+				10*time.Second, time.Millisecond)
+			assert.Zero(t, runs.runs.Load())
+			assert.Empty(t, ended)
+
+			test.then(middleware, back)
+			err = <-ended
+			assert.Equal(t, test.want, runs.runs.Load())
+			if test.want > 0 {
+				assert.NoError(t, err)
+				return
+			}
+			throttled := (*throttle.ThrottledError)(nil)
+			require.ErrorAs(t, err, &throttled)
+			assert.Error(t, throttled.Cause)
+			assert.False(t, middleware.Configure(asynq.Config{}).IsFailure(err))
+		})
+	}
 }

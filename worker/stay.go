@@ -13,7 +13,8 @@ import (
 )
 
 // longestStay is when a task that stays here asks again although nobody called it, and
-// longestStand how long one stands by in all.
+// how long one stays for which Redis can not be asked; longestStand how long one stands
+// by in all.
 const (
 	longestStay  = 30 * time.Second
 	longestStand = 30 * time.Second
@@ -26,6 +27,9 @@ const (
 // returns an error from that, whatever the error says. Once the process is to end, it
 // stays until asynq takes it away and puts it back in the queue. If that would take
 // too long, or too many stay, it gets a spare retry instead; see HeaderSpare.
+//
+// Nor is a task given back for which Redis could not be asked: asynq could not be told,
+// either, and would bring it back as one that failed, when its lease is over.
 //
 // A task that was told to stand by stays until a slot is handed to it. Others that lack
 // a slot of a concurrency limit stay for as long as their policy lets them wait, for
@@ -54,6 +58,10 @@ func (a *attempt) stay(ctx context.Context, deferred *throttle.ThrottledError) (
 		}
 		return true, a.stayForGood(ctx, until)
 	}
+	if deferred.Cause != nil {
+		return a.outlast(ctx, deferred)
+	}
+	a.cutOff = time.Time{}
 	if deferred.Place == nil || !a.lacksSlot(deferred) {
 		return false, nil
 	}
@@ -82,6 +90,20 @@ func (a *attempt) standBy(ctx context.Context, deferred *throttle.ThrottledError
 		return a.called, err
 	}
 	return true, nil
+}
+
+// outlast holds a task for which Redis could not be asked until it is to ask again,
+// unless that makes too long in all: the limits may be kept by another Redis than the
+// tasks, and others have no part in its outage.
+func (a *attempt) outlast(ctx context.Context, deferred *throttle.ThrottledError) (asksAgain bool, err error) {
+	if a.cutOff.IsZero() {
+		a.cutOff = time.Now()
+	}
+	if time.Since(a.cutOff)+deferred.RetryAfter > longestStay {
+		return false, nil
+	}
+	_, err = a.stayFor(ctx, deferred.RetryAfter)
+	return err == nil && a.draining.Err() == nil, err
 }
 
 // mayStandBy reports whether the task may stand by, or may still.
