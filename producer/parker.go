@@ -18,7 +18,8 @@ import (
 // asynq gets the task first, scheduled for when it would come back by itself from a
 // line that was lost; then it joins the line, from where it is woken in its turn. So
 // whatever happens in between, the task is never in line but not there: at worst it
-// comes late. A line that has emptied meanwhile has it woken at once.
+// comes late. A line that has emptied meanwhile has it woken at once. Nor does a caller
+// who leaves in between make it late: who has begun to park goes on to the end.
 type parker struct {
 	client     *asynq.Client
 	limiter    *throttle.Limiter
@@ -26,6 +27,10 @@ type parker struct {
 	log        *zap.Logger
 	rehearsal  *rehearsal
 }
+
+// parkTimeout bounds the two steps of parking, which the end of the caller's context
+// does not break off.
+const parkTimeout = 5 * time.Second
 
 // enqueue parks a task, or reports that it is to be enqueued the plain way. A batch
 // tells what else it has enqueued; b is nil for a task by itself.
@@ -46,16 +51,20 @@ func (p *parker) enqueue(ctx context.Context, task *asynq.Task, options []asynq.
 	if !waits {
 		return nil, false, nil
 	}
-	parked := slices.Concat(options, []asynq.Option{asynq.TaskID(plan.ID), asynq.ProcessIn(back)})
-	info, err = p.client.EnqueueContext(ctx, task, parked...)
-	if err != nil && !p.isThere(err, plan, task, options) {
+	if err := ctx.Err(); err != nil {
 		return nil, true, err
 	}
-	if _, failed := p.limiter.Join(context.WithoutCancel(ctx), request, since); failed != nil {
-		p.log.Warn("could not put a task into line, it comes by itself later", zap.String("policy", policy.Name),
-			zap.String("task_id", request.TaskID), zap.Duration("comes_in", back), zap.Error(failed))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), parkTimeout)
+	defer cancel()
+	info, err = p.schedule(ctx, task, options, plan, back)
+	if err != nil {
+		return nil, true, err
 	}
-	return info, true, err
+	if _, err := p.limiter.Join(ctx, request, since); err != nil {
+		p.log.Warn("could not put a task into line, it comes by itself later", zap.String("policy", policy.Name),
+			zap.String("task_id", request.TaskID), zap.Duration("comes_in", back), zap.Error(err))
+	}
+	return info, true, nil
 }
 
 // lookAhead tells whether a task would have to wait in line, in how long it is to come
@@ -73,9 +82,21 @@ func (p *parker) lookAhead(ctx context.Context, policy *throttle.Policy, request
 	return policy.Backstop(missing, ""), time.Time{}, missing > 0
 }
 
-// isThere reports whether the plan is carried out in spite of that error: an ID that was
+// schedule gives a task to asynq, to bring back by itself in so long, as the plan says
+// otherwise.
+func (p *parker) schedule(ctx context.Context, task *asynq.Task, options []asynq.Option, plan *asynq.TaskInfo, back time.Duration) (*asynq.TaskInfo, error) {
+	parked := slices.Concat(options, []asynq.Option{asynq.TaskID(plan.ID), asynq.ProcessIn(back)})
+	info, err := p.client.EnqueueContext(ctx, task, parked...)
+	if !p.isDone(err, plan, task, options) {
+		return info, err
+	}
+	plan.State, plan.NextProcessAt = asynq.TaskStateScheduled, time.Now().Add(back)
+	return plan, nil
+}
+
+// isDone reports whether the plan is carried out in spite of that error: an ID that was
 // made up is taken by ourselves only, by a first try whose answer was lost.
-func (p *parker) isThere(err error, plan *asynq.TaskInfo, task *asynq.Task, options []asynq.Option) bool {
+func (p *parker) isDone(err error, plan *asynq.TaskInfo, task *asynq.Task, options []asynq.Option) bool {
 	if !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return false
 	}

@@ -1,18 +1,14 @@
 package producer_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,133 +16,6 @@ import (
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
-
-// lanes is a producer that parks tasks of type "call" under the policy "api", whose
-// lanes are tenants, and what the tests look at beside it. No worker runs.
-type lanes struct {
-	*producer.Producer
-
-	t         *testing.T
-	srv       *throttletest.Server
-	inspector *asynq.Inspector
-	limiter   *throttle.Limiter
-	asked     *asked
-}
-
-// onePerMinute lets a first task start, and no second one while a test runs.
-func onePerMinute() throttle.Policy {
-	return throttle.Policy{Lane: "tenant", MaxWait: -1, Limits: []throttle.Limit{{
-		Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Minute}, Burst: 1,
-	}}}
-}
-
-func newLanes(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *lanes {
-	t.Helper()
-	policy.Name = "api"
-	config := &throttle.Config{
-		Policies: []throttle.Policy{policy}, Routes: []throttle.Route{{Task: "call", Policy: "api"}},
-	}
-	client := redis.NewClient(srv.Options())
-	asked := &asked{}
-	client.AddHook(asked)
-	limiter, err := throttle.New(client, config)
-	require.NoError(t, err)
-	asynqClient := asynq.NewClient(connection(srv))
-	p, err := producer.FromConfig(producer.Config{Limiter: limiter, Client: asynqClient})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		assert.NoError(t, p.Close())
-		assert.NoError(t, asynqClient.Close())
-		assert.NoError(t, client.Close())
-	})
-	return &lanes{Producer: p, t: t, srv: srv, inspector: inspectorOn(srv), limiter: limiter, asked: asked}
-}
-
-// asked counts the calls that the limiter makes, and lets a test come in between.
-type asked struct {
-	calls  atomic.Int64
-	before atomic.Pointer[func(call int64) error] // may fail it
-}
-
-func (a *asked) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (a *asked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() != "evalsha" {
-			return next(ctx, cmd)
-		}
-		call := a.calls.Add(1)
-		if before := a.before.Load(); before != nil {
-			if err := (*before)(call); err != nil {
-				cmd.SetErr(err)
-				return err
-			}
-		}
-		return next(ctx, cmd)
-	}
-}
-
-// beforeCalls lets something happen before the limiter's calls, counted from now on.
-func (l *lanes) beforeCalls(do func(call int64) error) {
-	l.asked.calls.Store(0)
-	l.asked.before.Store(&do)
-}
-
-// openLine makes a line in the lane a: of two tasks that asynq does not know, behind one
-// that has started.
-func (l *lanes) openLine() {
-	l.t.Helper()
-	for i := range 3 {
-		_, err := l.limiter.Reserve(l.t.Context(), throttle.Request{
-			Policy: "api", TaskID: fmt.Sprintf("default/before-%d", i), Park: true,
-			Attributes: map[string]string{"tenant": "a"},
-		})
-		require.NoError(l.t, err)
-	}
-}
-
-func call(tenant string, options ...asynq.Option) *asynq.Task {
-	return asynq.NewTaskWithHeaders("call", []byte("payload"), map[string]string{"tenant": tenant}, options...)
-}
-
-// entries is a batch of n tasks of these tenants in turn, whose IDs count from 000 on.
-func entries(n int, tenants ...string) io.Reader {
-	var lines strings.Builder
-	for i := range n {
-		fmt.Fprintf(&lines, `{"type":"call","id":"%03d","attributes":{"tenant":%q}}`+"\n", i, tenants[i%len(tenants)])
-	}
-	return strings.NewReader(lines.String())
-}
-
-// where is where a task stands in line, or nil.
-func (l *lanes) where(info *asynq.TaskInfo) *throttle.Standing {
-	l.t.Helper()
-	standing, err := l.limiter.Where(l.t.Context(), throttle.Request{
-		Policy: "api", TaskID: throttle.TaskName(info.Queue, info.ID), Attributes: info.Headers,
-	})
-	require.NoError(l.t, err)
-	return standing
-}
-
-// line is who stands in the lane a, one behind the other, as "/QUEUE/ID".
-func (l *lanes) line() []string {
-	l.t.Helper()
-	members, err := l.srv.Client().ZRange(l.t.Context(), "rm:{api}/line:tenant/row:1:a,", 0, -1).Result()
-	require.NoError(l.t, err)
-	return members
-}
-
-// stateOf is what asynq has of a task.
-func (l *lanes) stateOf(info *asynq.TaskInfo) *asynq.TaskInfo {
-	l.t.Helper()
-	now, err := l.inspector.GetTaskInfo(info.Queue, info.ID)
-	require.NoError(l.t, err)
-	return now
-}
 
 // A task that others are ahead of joins them, and asynq has it for later, as it was made.
 // So does one whose slot is far; one that finds its token goes the plain way.
@@ -335,24 +204,19 @@ func TestBatchOfOneWorkerJoinsInOrder(t *testing.T) {
 // A batch whose first try went through, though it was not heard of that, joins, too.
 func TestBatchJoinsAfterItsOwnRetry(t *testing.T) {
 	t.Parallel()
-	srv := throttletest.Embedded(t)
-	l := newLanes(t, srv, onePerMinute())
+	l := newLanes(t, throttletest.Embedded(t), onePerMinute())
 	l.openLine()
-	twice := intercepted{connection(srv), func(_ string, enqueue func() error) error {
+	p := l.intercepted(func(_ string, enqueue func() error) error {
 		if err := enqueue(); err != nil {
 			return err
 		}
 		return enqueue()
-	}}
-	client := asynq.NewClient(twice)
-	defer client.Close()
-	p, err := producer.FromConfig(producer.Config{Limiter: l.limiter, Client: client})
-	require.NoError(t, err)
-	defer p.Close()
+	})
 	line := `{"type":"call","payload":"#1#","attributes":{"tenant":"a"}}`
 	summary, err := p.Batch(t.Context(), strings.NewReader(line), producer.BatchConfig{})
 	require.NoError(t, err)
 	assert.Equal(t, 1, summary.Enqueued)
+	assert.Equal(t, 1, summary.Parked)
 	assert.Len(t, l.line(), 3)
 }
 

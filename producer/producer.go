@@ -87,6 +87,9 @@ func FromClient(client *asynq.Client) *Producer {
 // Tasks go the plain way, and a worker decides on them, where the policy has a MaxDefer
 // or another overload strategy than to park; and if they are unique, have a deadline,
 // belong to a group, or are to run later. So does every task if Redis does not answer.
+//
+// Parking takes two steps, asynq's and that into line. It is not begun when the caller's
+// context has ended; once it is, it goes on when that ends, for a few seconds at most.
 func FromConfig(config Config) (*Producer, error) {
 	if config.Limiter == nil {
 		return nil, errors.New("producer: Config.Limiter is required")

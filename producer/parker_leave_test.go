@@ -1,0 +1,127 @@
+package producer_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// interceptable is a call that an intercept is told of.
+func interceptable() *asynq.Task {
+	return asynq.NewTaskWithHeaders("call", []byte("#1#"), map[string]string{"tenant": "a"})
+}
+
+// holdJoin has a task on its way into line, with those behind it waiting to go there
+// together, until the returned function is called.
+func (l *lanes) holdJoin() (release func()) {
+	l.t.Helper()
+	enqueue := func() {
+		_, err := l.Enqueue(l.t.Context(), call("a"))
+		assert.NoError(l.t, err)
+	}
+	enqueue() // now Redis knows the scripts
+	held, released := make(chan struct{}), make(chan struct{})
+	l.beforeCalls(func(call int64) error {
+		if call == 2 { // the first one looks ahead
+			close(held)
+			<-released
+		}
+		return nil
+	})
+	var first sync.WaitGroup
+	first.Go(enqueue)
+	<-held
+	release = sync.OnceFunc(func() { close(released) })
+	l.t.Cleanup(func() {
+		release()
+		first.Wait()
+	})
+	return release
+}
+
+// A caller that leaves before its task is parked has left nothing behind.
+func TestCallersThatLeaveBeforeParking(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		l := newLanes(t, srv, onePerMinute())
+		l.openLine()
+		ctx, leave := context.WithCancel(t.Context())
+		l.beforeCalls(func(int64) error {
+			leave()
+			return nil
+		})
+		_, err := l.Enqueue(ctx, call("a", asynq.TaskID("mine")))
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = l.inspector.GetTaskInfo("default", "mine")
+		require.ErrorIs(t, err, asynq.ErrQueueNotFound)
+		assert.Len(t, l.line(), 2, "the two before")
+	})
+}
+
+// A caller that leaves while asynq takes its task has it parked all the same, even if
+// the answer was lost and the client had to ask again.
+func TestCallersThatLeaveWhileAsynqIsAsked(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		l := newLanes(t, srv, onePerMinute())
+		l.openLine()
+		ctx, leave := context.WithCancel(t.Context())
+		p := l.intercepted(func(_ string, enqueue func() error) error {
+			if err := enqueue(); err != nil {
+				return err
+			}
+			leave()
+			return enqueue()
+		})
+		info, err := p.Enqueue(ctx, interceptable())
+		require.NoError(t, err)
+		there := l.stateOf(info)
+		assert.Equal(t, asynq.TaskStateScheduled, there.State)
+		assert.Equal(t, there.State, info.State)
+		assert.WithinDuration(t, there.NextProcessAt, info.NextProcessAt, 2*time.Second)
+		require.NotNil(t, l.where(info), "it has lost its place")
+	})
+}
+
+// A caller that leaves while its task waits for others that are on their way into line
+// does not take it out of their company: asynq has it for minutes later only.
+func TestCallersThatLeaveWhileJoining(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		l := newLanes(t, srv, onePerMinute())
+		l.openLine()
+		ctx, leave := context.WithCancel(t.Context())
+		p := l.intercepted(func(_ string, enqueue func() error) error {
+			defer leave()
+			return enqueue()
+		})
+		timer := time.AfterFunc(200*time.Millisecond, l.holdJoin())
+		defer timer.Stop()
+		info, err := p.Enqueue(ctx, interceptable())
+		require.NoError(t, err)
+		assert.Equal(t, asynq.TaskStateScheduled, l.stateOf(info).State)
+		require.NotNil(t, l.where(info), "it has lost its place")
+		assert.Equal(t, int64(5), l.where(info).Position)
+	})
+}
+
+// Nor does a caller wait for ever where nobody gets into line: its task comes by itself.
+func TestJoiningIsGivenUp(t *testing.T) {
+	t.Parallel()
+	l := newLanes(t, throttletest.Embedded(t), onePerMinute())
+	l.openLine()
+	l.holdJoin()
+	began := time.Now()
+	info, err := l.Enqueue(t.Context(), call("a"))
+	require.NoError(t, err)
+	assert.Less(t, time.Since(began), 20*time.Second)
+	assert.Equal(t, asynq.TaskStateScheduled, l.stateOf(info).State)
+	assert.Nil(t, l.where(info))
+}
