@@ -81,8 +81,8 @@ const (
 	// remembers each start: memory grows with the count. Under other numbers the
 	// recorded starts count as they are. Starts may be a little late, and be that much
 	// closer together; so those that may wait are one percent of the period, Lateness
-	// at most, further apart than need be, and no later than that, or than half of
-	// Lateness where it is longer.
+	// at most, further apart than need be, and no later than half of that, or than a
+	// quarter of Lateness where it is longer.
 	SlidingLog Algorithm = "sliding_log"
 	// SlidingWindow allows Rate.Count in every interval of Rate.Period, counted in
 	// buckets of Precision: memory is bounded by their number, and up to one bucket
@@ -182,8 +182,10 @@ func (l *Limit) lateness() time.Duration {
 	switch l.Algorithm {
 	case TokenBucket, SlidingWindow:
 		return Lateness
-	case SlidingLog: // as much as slots keep from each other, if a process can keep to it
-		return min(Lateness, max(Lateness/2, l.Rate.Period/100))
+	case SlidingLog:
+		// Half of what slots keep from each other: the other half is for the way from
+		// here to the call. And as much as a process can keep to.
+		return min(Lateness, max(Lateness/2, l.Rate.Period/100)) / 2
 	case FixedWindow, Concurrency, told, pace:
 	}
 	return 0
