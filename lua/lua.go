@@ -16,23 +16,6 @@ import (
 //go:embed *.lua fragments/*.lua
 var files embed.FS
 
-// Limit is one limit of a policy, as fragments/policy.lua says.
-type Limit struct {
-	// Algorithm is the name of a fragment.
-	Algorithm string
-	Count     int64
-	PeriodUS  int64
-	Capacity  int64
-	// Option and Extra are what the algorithm says.
-	Option string
-	Extra  int64
-	// Value is which value of a row counts at this limit, from 1; 0 for none. See
-	// fragments/line.lua.
-	Value int
-	// Kept is how many tokens are for urgent requests alone.
-	Kept int64
-}
-
 // Scripts are the operations. All are atomic, do bounded work, and are loaded into
 // a server on first use and again after a SCRIPT FLUSH.
 type Scripts struct {
@@ -66,8 +49,8 @@ func WithClock(clock string, limits ...Limit) Scripts {
 	tell := hand + read("fragments/line_tell.lua")
 	joining := inLine + read("fragments/line_join.lua")
 	return Scripts{
-		Reserve:   redis.NewScript(onPolicy + "local line\n" + read("reserve.lua")),
-		Ask:       redis.NewScript(joining + hand + read("fragments/line_stand.lua") + read("reserve.lua")),
+		Reserve:   redis.NewScript(opening(clock) + shortcut(limits) + reserve(limits)),
+		Ask:       redis.NewScript(joining + hand + read("fragments/line_stand.lua") + read("fragments/attempt.lua") + read("reserve.lua")),
 		LookAhead: redis.NewScript(joining + "local joins = false\n" + read("park.lua")),
 		Join:      redis.NewScript(joining + "local joins = true\n" + read("park.lua")),
 		Wake:      redis.NewScript(inLine + wake()),
@@ -83,6 +66,16 @@ func WithClock(clock string, limits ...Limit) Scripts {
 		Review:    redis.NewScript(clock + read("review.lua")),
 		Recall:    redis.NewScript(clock + read("recall.lua")),
 	}
+}
+
+// opening returns what reserve begins with.
+func opening(clock string) string {
+	return clock + read("fragments/read.lua") + read("fragments/attempt.lua")
+}
+
+// reserve returns the rest of it, without a line.
+func reserve(limits []Limit) string {
+	return algorithms(limits) + "local line\n" + read("reserve.lua")
 }
 
 // wake returns what wakes the tasks of a line, idea by idea.
@@ -101,25 +94,59 @@ func only(limits []Limit, algorithms ...string) []Limit {
 	})
 }
 
-// policy returns the algorithms of limits, each with what the operation needs of it
-// besides; the limits; and what every operation on them begins with.
+// policy returns what every operation on these limits begins with.
 func policy(limits []Limit, besides ...string) string {
-	var text, rows strings.Builder
-	var known []string
+	return read("fragments/read.lua") + algorithms(limits, besides...)
+}
+
+// algorithms returns the limits and their algorithms, each with what the operation needs
+// of it besides.
+func algorithms(limits []Limit, besides ...string) string {
+	var text strings.Builder
 	text.WriteString(kept(limits) + "local algorithms = {}\n")
-	for _, l := range limits {
-		if !slices.Contains(known, l.Algorithm) {
-			known = append(known, l.Algorithm)
-			text.WriteString("do\n") // Lua has room for 200 local names at a time
-			for _, fragment := range algorithm(l.Algorithm, len(limits) > 1, besides) {
-				text.WriteString(read("fragments/" + fragment + ".lua"))
-			}
-			fmt.Fprintf(&text, "algorithms.%s = %[1]s\nend\n", l.Algorithm)
+	for _, name := range algorithmsOf(limits) {
+		text.WriteString("do\n") // Lua has room for 200 local names at a time
+		for _, fragment := range algorithm(name, len(limits) > 1, besides) {
+			text.WriteString(read("fragments/" + fragment + ".lua"))
 		}
-		fmt.Fprintf(&rows, "  { algorithm = algorithms.%s, count = %d, period_us = %d, capacity = %d, option = '%s', extra = %d, value = %d },\n",
-			l.Algorithm, l.Count, l.PeriodUS, l.Capacity, l.Option, l.Extra, l.Value)
+		fmt.Fprintf(&text, "algorithms.%s = %[1]s\nend\n", name)
 	}
-	return text.String() + "local limits = {\n" + rows.String() + "}\n" + read("fragments/policy.lua")
+	text.WriteString("local limits = {\n")
+	for _, limit := range limits {
+		fmt.Fprintf(&text, "  { algorithm = algorithms.%s, %s },\n", limit.Algorithm, limit.numbers())
+	}
+	return text.String() + "}\n" + read("fragments/policy.lua")
+}
+
+// algorithmsOf returns the algorithms of limits, each once.
+func algorithmsOf(limits []Limit) []string {
+	var names []string
+	for _, limit := range limits {
+		if !slices.Contains(names, limit.Algorithm) {
+			names = append(names, limit.Algorithm)
+		}
+	}
+	return names
+}
+
+// shortcut returns what answers simple calls at once, or nothing if a limit has no
+// shortcut.
+func shortcut(limits []Limit) string {
+	var fragments, cases strings.Builder
+	for i, limit := range limits {
+		numbers, there := limit.shortcut()
+		if !there {
+			return ""
+		}
+		fmt.Fprintf(&cases, "  if i == %d then\n    return shortcuts.%s(raw, cost, times, %s)\n  end\n", i+1, limit.Algorithm, numbers)
+	}
+	for _, name := range algorithmsOf(limits) {
+		fragments.WriteString(read("fragments/" + name + "_shortcut.lua"))
+	}
+	return "local shortcuts = {}\n" + fragments.String() +
+		"local function by_shortcut(i, raw, cost, times)\n" + cases.String() + "end\n" +
+		fmt.Sprintf("local limits_in_all, reply = %d, { 0, 0, 0, 0, 0, 0%s }\n", len(limits), strings.Repeat(", 0, 0, 0, 0", len(limits))) +
+		read("fragments/shortcut.lua")
 }
 
 // algorithm returns the fragments that make up an algorithm, in their order.

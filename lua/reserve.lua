@@ -35,10 +35,6 @@
 -- A blind retry is safe; without an attempt it takes the cost again.
 -- Needs Redis 6.2.
 
--- How long after its slot an attempt may hear of it again: as long as a call may
--- take, with all its repeats.
-local KEPT_US = 5000000
-
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)
 -- A request's states, its costs, and what it has to find for them.
@@ -86,34 +82,8 @@ local function take_all(requests, slot, receipts, who)
   return use_by
 end
 
--- What was granted to attempts that may ask again: values by their places in KEYS, and
--- until when.
-local granted_to, granted_until = {}, {}
-
--- Keeps the answer that begins behind `size` for the attempt of that place.
-local function remember(attempt, slot)
-  local numbers = { int(reply[size + 1]), int(reply[size + 3]), int(reply[size + 4]) }
-  for i = 1, 2 * #limits do
-    numbers[i + 3] = int(reply[size + 4 + i])
-  end
-  granted_to[attempt], granted_until[attempt] = table.concat(numbers, '/'), slot + KEPT_US
-end
-
--- Gives the same answer again, if there is one for the attempt of that place.
-local function answer_again(attempt)
-  local numbers = {}
-  for number in string.gmatch(granted_to[attempt] or raw[attempt] or '', '-?%d+') do
-    numbers[#numbers + 1] = tonumber(number)
-  end
-  if #numbers ~= 3 + 2 * #limits then
-    return false
-  end
-  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = numbers[1], 1, numbers[2], numbers[3]
-  for i = 1, 2 * #limits do
-    reply[size + 4 + i] = numbers[i + 3]
-  end
-  return true
-end
+-- The answers of attempts that may ask again, and their slots, by their places in KEYS.
+local granted_to, granted_at = {}, {}
 
 local function decide(task, wait_us, who, attempt, urgent)
   asked = asked_for(costs, own, urgent, who)
@@ -140,7 +110,7 @@ local function decide(task, wait_us, who, attempt, urgent)
   if slot then
     reply[receipts] = take_all(1, slot, receipts, who)
     if attempt > 0 then
-      remember(attempt, slot)
+      granted_to[attempt], granted_at[attempt] = answer_text(reply, size + 1, #limits), slot
     end
     if task then
       line.start(task, costs)
@@ -186,7 +156,8 @@ local function decide_stretch(requests, wait_us, who, attempt, urgent)
   local stretch, task = even_ones(requests), line and line.next_task()
   size = size + 1
   local head = size
-  if attempt > 0 and answer_again(attempt) then
+  local before = attempt > 0 and (granted_to[attempt] or raw[attempt])
+  if before and tell_again(before, reply, size + 1, #limits) then
     size = report(reply, size + 4 + 2 * #limits, own)
   elseif not decide(task, wait_us, who, attempt, urgent) and not line then
     stretch = requests -- for nothing has changed for the others
@@ -227,6 +198,6 @@ if line then
   line.finish()
 end
 for attempt, answer in pairs(granted_to) do
-  redis.call('SET', KEYS[attempt], answer, 'PX', int(ttl_ms(granted_until[attempt] - now)))
+  keep_answer(attempt, answer, granted_at[attempt])
 end
 return reply

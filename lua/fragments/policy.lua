@@ -61,7 +61,6 @@ if kept then
   end
 end
 
-local now = now_us()
 local argument = 0
 
 local function next_text()
@@ -73,11 +72,6 @@ local function next_number()
   argument = argument + 1
   return ARGV[argument] + 0
 end
-
--- One read for all keys. MGET answers nil for a key of another type, too; save()
--- looks twice before it writes to a key that seemed to be missing.
-local raw = redis.call('MGET', unpack(KEYS))
-local frozen_until = tonumber(raw[1] or 0)
 
 -- Requests that share a key share its state, so that they are decided as if one
 -- by one.

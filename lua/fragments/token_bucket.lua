@@ -37,15 +37,6 @@ local function worth(limit, n)
   return n * limit.token_us + floor(parts / limit.count), parts % limit.count
 end
 
--- What a token is worth, and how long an empty bucket takes to fill.
-local function prepare(limit)
-  limit.token_us, limit.token_parts = floor(limit.period_us / limit.count), limit.period_us % limit.count
-  local us, part = worth(limit, limit.capacity)
-  limit.full_us = us + min(part, 1)
-  local full = limit.full_us % 1000000 == 0 and int(limit.full_us / 1000000) .. 's' or int(limit.full_us) .. 'u'
-  limit.full_text = full .. int(limit.capacity)
-end
-
 -- Moves the TAT by a number of tokens, later or (negative) earlier.
 local function move(state, limit, tokens)
   if limit.token_parts == 0 and state.part == 0 then
@@ -132,9 +123,6 @@ local function load_all(raw, limit, now)
 end
 
 function token_bucket.load(raw, limit, now)
-  if not limit.token_us then
-    prepare(limit)
-  end
   if not raw then
     return { tat = 0, part = 0 }
   end
@@ -189,12 +177,8 @@ end
 -- slot that was put off it is a TAT that is not later, and the mark alone, below zero.
 local MARKS = 2 ^ 26
 
-local function mark(limit)
-  return (31 * limit.full_us + limit.capacity) % MARKS
-end
-
 local function marked_part(state, limit)
-  return state.part * MARKS + mark(limit)
+  return state.part * MARKS + limit.mark
 end
 
 function token_bucket.take(state, limit, cost, at, now)
@@ -204,7 +188,7 @@ function token_bucket.take(state, limit, cost, at, now)
   end
   if put_off and not limit.keeps and at > max(now, by_tat(state, limit, cost)) then
     put_off.take(state, limit, cost, at, now)
-    return at + (worth(limit, cost)), -1 - mark(limit)
+    return at + (worth(limit, cost)), -1 - limit.mark
   end
   local before = limit.keeps and token_bucket.status(state, limit, now)
   start(state, limit, cost, at)

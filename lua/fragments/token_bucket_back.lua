@@ -1,7 +1,7 @@
 -- How what fragments/token_bucket.lua took is given back, and adjusted.
 
 local function is_of_now(limit, part)
-  return part % MARKS == mark(limit) or part == -1 - mark(limit)
+  return part % MARKS == limit.mark or part == -1 - limit.mark
 end
 
 -- How many tokens of a take that left `tat` behind can be taken out of the TAT.
