@@ -46,6 +46,20 @@ func (l *lanes) holdJoin() (release func()) {
 	return release
 }
 
+// parkLeaving parks a task whose caller leaves while asynq is asked, and checks that it
+// stands in line all the same.
+func (l *lanes) parkLeaving(ask func(leave func(), enqueue func() error) error) *asynq.TaskInfo {
+	l.t.Helper()
+	ctx, leave := context.WithCancel(l.t.Context())
+	defer leave()
+	p := l.intercepted(func(_ string, enqueue func() error) error { return ask(leave, enqueue) })
+	info, err := p.Enqueue(ctx, interceptable())
+	require.NoError(l.t, err)
+	assert.Equal(l.t, asynq.TaskStateScheduled, l.stateOf(info).State)
+	require.NotNil(l.t, l.where(info), "it has lost its place")
+	return info
+}
+
 // A caller that leaves before its task is parked has left nothing behind.
 func TestCallersThatLeaveBeforeParking(t *testing.T) {
 	t.Parallel()
@@ -72,21 +86,15 @@ func TestCallersThatLeaveWhileAsynqIsAsked(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		l := newLanes(t, srv, onePerMinute())
 		l.openLine()
-		ctx, leave := context.WithCancel(t.Context())
-		p := l.intercepted(func(_ string, enqueue func() error) error {
+		info := l.parkLeaving(func(leave func(), enqueue func() error) error {
 			if err := enqueue(); err != nil {
 				return err
 			}
 			leave()
 			return enqueue()
 		})
-		info, err := p.Enqueue(ctx, interceptable())
-		require.NoError(t, err)
-		there := l.stateOf(info)
-		assert.Equal(t, asynq.TaskStateScheduled, there.State)
-		assert.Equal(t, there.State, info.State)
-		assert.WithinDuration(t, there.NextProcessAt, info.NextProcessAt, 2*time.Second)
-		require.NotNil(t, l.where(info), "it has lost its place")
+		assert.Equal(t, asynq.TaskStateScheduled, info.State)
+		assert.WithinDuration(t, l.stateOf(info).NextProcessAt, info.NextProcessAt, 2*time.Second)
 	})
 }
 
@@ -97,17 +105,12 @@ func TestCallersThatLeaveWhileJoining(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		l := newLanes(t, srv, onePerMinute())
 		l.openLine()
-		ctx, leave := context.WithCancel(t.Context())
-		p := l.intercepted(func(_ string, enqueue func() error) error {
+		timer := time.AfterFunc(200*time.Millisecond, l.holdJoin())
+		defer timer.Stop()
+		info := l.parkLeaving(func(leave func(), enqueue func() error) error {
 			defer leave()
 			return enqueue()
 		})
-		timer := time.AfterFunc(200*time.Millisecond, l.holdJoin())
-		defer timer.Stop()
-		info, err := p.Enqueue(ctx, interceptable())
-		require.NoError(t, err)
-		assert.Equal(t, asynq.TaskStateScheduled, l.stateOf(info).State)
-		require.NotNil(t, l.where(info), "it has lost its place")
 		assert.Equal(t, int64(5), l.where(info).Position)
 	})
 }
