@@ -2,7 +2,8 @@
 -- none, for the first instant at which all of them pass.
 --
 -- With fragments/line_join.lua and line_stand.lua, requests heed the waiting line, and
--- those that are denied join it, or stand by. Without these there is no line.
+-- those that are denied join it, or stand by. Without these there is no line, and
+-- fragments/shortcut.lua may have answered before.
 --
 -- KEYS  as fragments/policy.lua says, each state key once; with a line, its key comes
 --       behind the freeze key

@@ -55,16 +55,30 @@ func TestWaitCancelsWithItsContext(t *testing.T) {
 // outlast lets this process be late for a slot, as a stalled one would be.
 func outlast(d time.Duration) { <-time.After(d) }
 
-// Law 1 when a process stalls: a slot it is late for is given up for a new one.
+// Law 1 when a process stalls: a slot it is late for is given up for a new one. Of a log
+// it is by half of what slots keep from each other.
 func TestLateStartReservesAnew(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("b", 1, time.Minute, 1))
-	r := b.reserve(time.Hour)
-	b.at(time.Second) // by the time it wakes, Redis's clock has gone on
-	outlast(throttle.Lateness + 5*time.Millisecond)
-	require.NoError(t, r.Wait(t.Context()))
-	assert.Equal(t, noon.Add(time.Second), r.At.UTC(), "the slot is where the start is")
-	assert.Equal(t, noon.Add(time.Minute+time.Second), b.reserve(time.Hour).At.UTC(), "and paid once")
+	for name, test := range map[string]struct {
+		limit       throttle.Limit
+		late, apart time.Duration
+	}{
+		"bucket":      {bucket("b", 1, time.Minute, 1), throttle.Lateness, time.Minute},
+		"log":         {slidingLog("l", 1, time.Minute), throttle.Lateness / 2, time.Minute + throttle.Lateness},
+		"brief log":   {slidingLog("l", 1, time.Second), throttle.Lateness / 4, time.Second + 10*time.Millisecond},
+		"briefer log": {slidingLog("l", 1, 100*time.Millisecond), throttle.Lateness / 4, 101 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, test.limit)
+			r := b.reserve(time.Hour)
+			b.at(time.Second) // by the time it wakes, Redis's clock has gone on
+			outlast(test.late + 2*time.Millisecond)
+			require.NoError(t, r.Wait(t.Context()))
+			assert.Equal(t, noon.Add(time.Second), r.At.UTC(), "the slot is where the start is")
+			assert.Equal(t, noon.Add(test.apart+time.Second), b.reserve(time.Hour).At.UTC(), "and paid once")
+		})
+	}
 }
 
 // A start that could fall into the next window is no start of this one.
