@@ -20,7 +20,7 @@ func interceptable() *asynq.Task {
 
 // holdJoin has a task on its way into line, with those behind it waiting to go there
 // together, until the returned function is called.
-func (l *lanes) holdJoin() (release func()) {
+func (l *testProducer) holdJoin() (release func()) {
 	l.t.Helper()
 	enqueue := func() {
 		_, err := l.Enqueue(l.t.Context(), call("a"))
@@ -48,7 +48,7 @@ func (l *lanes) holdJoin() (release func()) {
 
 // parkLeaving parks a task whose caller leaves while asynq is asked, and checks that it
 // stands in line all the same.
-func (l *lanes) parkLeaving(ask func(leave func(), enqueue func() error) error) *asynq.TaskInfo {
+func (l *testProducer) parkLeaving(ask func(leave func(), enqueue func() error) error) *asynq.TaskInfo {
 	l.t.Helper()
 	ctx, leave := context.WithCancel(l.t.Context())
 	defer leave()
@@ -64,7 +64,7 @@ func (l *lanes) parkLeaving(ask func(leave func(), enqueue func() error) error) 
 func TestCallersThatLeaveBeforeParking(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, onePerMinute())
+		l := newTestProducer(t, srv, onePerMinute())
 		l.openLine()
 		ctx, leave := context.WithCancel(t.Context())
 		l.beforeCalls(func(int64) error {
@@ -84,7 +84,7 @@ func TestCallersThatLeaveBeforeParking(t *testing.T) {
 func TestCallersThatLeaveWhileAsynqIsAsked(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, onePerMinute())
+		l := newTestProducer(t, srv, onePerMinute())
 		l.openLine()
 		info := l.parkLeaving(func(leave func(), enqueue func() error) error {
 			if err := enqueue(); err != nil {
@@ -103,7 +103,7 @@ func TestCallersThatLeaveWhileAsynqIsAsked(t *testing.T) {
 func TestCallersThatLeaveWhileJoining(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, onePerMinute())
+		l := newTestProducer(t, srv, onePerMinute())
 		l.openLine()
 		timer := time.AfterFunc(200*time.Millisecond, l.holdJoin())
 		defer timer.Stop()
@@ -118,7 +118,7 @@ func TestCallersThatLeaveWhileJoining(t *testing.T) {
 // Nor does a caller wait for ever where nobody gets into line: its task comes by itself.
 func TestJoiningIsGivenUp(t *testing.T) {
 	t.Parallel()
-	l := newLanes(t, throttletest.Embedded(t), onePerMinute())
+	l := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
 	l.openLine()
 	l.holdJoin()
 	began := time.Now()

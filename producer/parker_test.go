@@ -22,7 +22,7 @@ import (
 func TestTasksJoinTheirLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, onePerMinute())
+		l := newTestProducer(t, srv, onePerMinute())
 		info, err := l.Enqueue(t.Context(), call("a"))
 		require.NoError(t, err)
 		assert.Equal(t, asynq.TaskStatePending, l.stateOf(info).State)
@@ -85,7 +85,7 @@ func TestTasksGoThePlainWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLanes(t, throttletest.Embedded(t), c.policy)
+			l := newTestProducer(t, throttletest.Embedded(t), c.policy)
 			if c.policy.Limits[0].Per == "" {
 				l.openLine()
 			}
@@ -131,7 +131,7 @@ func slots() throttle.Policy {
 func TestRefusedTasksDoNotJoin(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, onePerMinute())
+		l := newTestProducer(t, srv, onePerMinute())
 		l.openLine()
 		first, err := l.Enqueue(t.Context(), call("a", asynq.TaskID("mine")))
 		require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestRefusedTasksDoNotJoin(t *testing.T) {
 // A Redis that does not tell who is in line stops nobody.
 func TestUnaskedLimitsDoNotStopProducers(t *testing.T) {
 	t.Parallel()
-	l := newLanes(t, throttletest.Embedded(t), onePerMinute())
+	l := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
 	l.openLine()
 	l.beforeCalls(func(int64) error { return errors.New("not now") })
 	info, err := l.Enqueue(t.Context(), call("a"))
@@ -170,7 +170,7 @@ func TestUnaskedLimitsDoNotStopProducers(t *testing.T) {
 func TestBatchJoinsTogether(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, onePerMinute())
+		l := newTestProducer(t, srv, onePerMinute())
 		l.openLine()
 		l.asked.calls.Store(0)
 		const n = 400
@@ -192,7 +192,7 @@ func TestBatchJoinsTogether(t *testing.T) {
 // A batch of one worker joins in the order of its lines.
 func TestBatchOfOneWorkerJoinsInOrder(t *testing.T) {
 	t.Parallel()
-	l := newLanes(t, throttletest.Embedded(t), onePerMinute())
+	l := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
 	l.openLine()
 	_, err := l.Batch(t.Context(), entries(50, "a"), producer.BatchConfig{Workers: 1})
 	require.NoError(t, err)
@@ -204,7 +204,7 @@ func TestBatchOfOneWorkerJoinsInOrder(t *testing.T) {
 // A batch whose first try went through, though it was not heard of that, joins, too.
 func TestBatchJoinsAfterItsOwnRetry(t *testing.T) {
 	t.Parallel()
-	l := newLanes(t, throttletest.Embedded(t), onePerMinute())
+	l := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
 	l.openLine()
 	p := l.intercepted(func(_ string, enqueue func() error) error {
 		if err := enqueue(); err != nil {
@@ -224,7 +224,7 @@ func TestBatchJoinsAfterItsOwnRetry(t *testing.T) {
 func TestProducersJoinTogether(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newLanes(t, srv, onePerMinute())
+		l := newTestProducer(t, srv, onePerMinute())
 		l.openLine()
 		var producers sync.WaitGroup
 		for range 50 {
@@ -247,7 +247,7 @@ func TestProducersJoinTogether(t *testing.T) {
 // The attributes may come from elsewhere than the headers.
 func TestAttributesOfAFunction(t *testing.T) {
 	t.Parallel()
-	l := newLanes(t, throttletest.Embedded(t), onePerMinute())
+	l := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
 	l.openLine()
 	p, err := producer.FromConfig(producer.Config{
 		Limiter:    l.limiter,

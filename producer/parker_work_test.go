@@ -28,7 +28,7 @@ type work struct {
 }
 
 // start runs servers on the limiter's Redis, as processes would.
-func (l *lanes) start(servers, concurrency int) *work {
+func (l *testProducer) start(servers, concurrency int) *work {
 	l.t.Helper()
 	w := &work{attempts: map[string]int{}, grown: make(chan struct{}, 1)}
 	for range servers {
@@ -92,26 +92,26 @@ func (w *work) wait(t *testing.T, n int) []string {
 	}
 }
 
-func (l *lanes) queue() *asynq.QueueInfo {
+func (l *testProducer) queue() *asynq.QueueInfo {
 	l.t.Helper()
 	info, err := l.inspector.GetQueueInfo("default")
 	require.NoError(l.t, err)
 	return info
 }
 
-func (l *lanes) eventually(what string, condition func() bool) {
+func (l *testProducer) eventually(what string, condition func() bool) {
 	l.t.Helper()
 	require.Eventually(l.t, condition, 20*time.Second, 10*time.Millisecond, what)
 }
 
 // lineEnds waits until nobody is in line.
-func (l *lanes) lineEnds() {
+func (l *testProducer) lineEnds() {
 	l.t.Helper()
 	l.eventually("an empty line", func() bool { return l.srv.Client().Exists(l.t.Context(), "rm:{api}/lines").Val() == 0 })
 }
 
 // allEnds waits for the end of all tasks, and of the line.
-func (l *lanes) allEnds() {
+func (l *testProducer) allEnds() {
 	l.t.Helper()
 	l.eventually("an empty queue", func() bool { return l.queue().Size == 0 })
 	l.lineEnds()
@@ -119,7 +119,7 @@ func (l *lanes) allEnds() {
 }
 
 // runAll has asynq run the tasks now that are to come back by themselves later.
-func (l *lanes) runAll() {
+func (l *testProducer) runAll() {
 	l.t.Helper()
 	_, err := l.inspector.RunAllScheduledTasks("default")
 	require.NoError(l.t, err)
@@ -133,7 +133,7 @@ func perSecond(n int64) throttle.Policy {
 
 // enqueue enqueues n tasks of a tenant, whose IDs count on from `from`. It returns those
 // that were parked.
-func (l *lanes) enqueue(tenant string, from, n int, options ...asynq.Option) (parked []*asynq.TaskInfo) {
+func (l *testProducer) enqueue(tenant string, from, n int, options ...asynq.Option) (parked []*asynq.TaskInfo) {
 	l.t.Helper()
 	for i := range n {
 		id := fmt.Sprintf("%s/%04d", tenant, from+i)
@@ -146,23 +146,23 @@ func (l *lanes) enqueue(tenant string, from, n int, options ...asynq.Option) (pa
 	return parked
 }
 
-// newClosedLanes has the policy closed: nothing starts until open.
-func newClosedLanes(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *lanes {
+// newClosedProducer has the policy closed: nothing starts until open.
+func newClosedProducer(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *testProducer {
 	t.Helper()
-	l := newLanes(t, srv, policy)
+	l := newTestProducer(t, srv, policy)
 	require.NoError(t, l.limiter.Freeze(t.Context(), "api", time.Hour))
 	return l
 }
 
 // park enqueues n tasks of a tenant, all of which are parked.
-func (l *lanes) park(tenant string, n int) []*asynq.TaskInfo {
+func (l *testProducer) park(tenant string, n int) []*asynq.TaskInfo {
 	l.t.Helper()
 	parked := l.enqueue(tenant, 0, n)
 	require.Len(l.t, parked, n)
 	return parked
 }
 
-func (l *lanes) open() {
+func (l *testProducer) open() {
 	l.t.Helper()
 	require.NoError(l.t, l.limiter.Unfreeze(l.t.Context(), "api"))
 }
@@ -173,7 +173,7 @@ func (l *lanes) open() {
 func TestParkedTasksRunOnceInOrder(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newClosedLanes(t, srv, perSecond(10))
+		l := newClosedProducer(t, srv, perSecond(10))
 		w := l.start(1, 1) // several would run those that are woken together in any order
 		plain := asynq.NewClientFromRedisClient(l.limiter.Redis())
 		const byWorkers, byProducer = 20, 40
@@ -201,7 +201,7 @@ func TestParkedTasksRunOnceInOrder(t *testing.T) {
 func TestParkedTasksOutliveTheirLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newClosedLanes(t, srv, perSecond(20))
+		l := newClosedProducer(t, srv, perSecond(20))
 		w := l.start(2, 10)
 		l.park("a", 40)
 		keys := srv.Client().Keys(t.Context(), "rm:{api}/line*").Val()
@@ -218,7 +218,7 @@ func TestParkedTasksOutliveTheirLine(t *testing.T) {
 func TestParkingHalfDoneLosesNothing(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newClosedLanes(t, srv, perSecond(20))
+		l := newClosedProducer(t, srv, perSecond(20))
 		l.park("before", 1) // now Redis knows the scripts
 		l.beforeCalls(func(call int64) error {
 			if call%2 == 0 {
@@ -248,7 +248,7 @@ func TestParkingHalfDoneLosesNothing(t *testing.T) {
 func TestJoiningALineThatHasEmptied(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newClosedLanes(t, srv, perSecond(20))
+		l := newClosedProducer(t, srv, perSecond(20))
 		l.park("before", 1) // now Redis knows the scripts
 		var w *work
 		l.beforeCalls(func(call int64) error {
@@ -273,7 +273,7 @@ func TestJoiningALineThatHasEmptied(t *testing.T) {
 func TestParkedTasksGetSlots(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newClosedLanes(t, srv, slots())
+		l := newClosedProducer(t, srv, slots())
 		l.park("a", 20)
 		l.open()
 		w := l.start(2, 10)
@@ -287,7 +287,7 @@ func TestParkedTasksGetSlots(t *testing.T) {
 func TestParkedTasksThatGoLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newClosedLanes(t, srv, perSecond(10))
+		l := newClosedProducer(t, srv, perSecond(10))
 		parked := l.park("a", 10)
 		for _, info := range parked[:4] {
 			require.NoError(t, l.inspector.DeleteTask("default", info.ID))
@@ -307,7 +307,7 @@ func TestParkedTasksThatGoLeaveTheLine(t *testing.T) {
 // A batch that comes while workers are at it: every task runs once, in one attempt.
 func TestBatchIntoABusyLine(t *testing.T) {
 	t.Parallel()
-	l := newLanes(t, throttletest.Redis(t), perSecond(100))
+	l := newTestProducer(t, throttletest.Redis(t), perSecond(100))
 	w := l.start(2, 10)
 	const n = 600
 	summary, err := l.Batch(t.Context(), entries(n, "a", "b", "c"), producer.BatchConfig{})

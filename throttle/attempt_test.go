@@ -18,7 +18,7 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-func (b *bench) attempt(name string, wait time.Duration) *throttle.Reservation {
+func (b *testLimiter) attempt(name string, wait time.Duration) *throttle.Reservation {
 	b.t.Helper()
 	ask := request(wait)
 	ask.Attempt, ask.TaskID = name, "task of "+name
@@ -34,7 +34,7 @@ const kept = 5 * time.Second
 func TestAttemptIsPaidOnce(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		first := b.attempt("a", 0)
 		require.Equal(t, throttle.Granted, first.Outcome)
 		b.at(kept - time.Millisecond)
@@ -54,7 +54,7 @@ func TestAttemptIsPaidOnce(t *testing.T) {
 func TestAttemptKeepsItsSlotAhead(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		spend(b)
 		first := b.attempt("a", time.Hour)
 		require.Equal(t, throttle.Granted, first.Outcome)
@@ -73,7 +73,7 @@ func TestAttemptKeepsItsSlotAhead(t *testing.T) {
 // A slot that has passed by the time it is heard of is not started in, and not lost.
 func TestAttemptHeardOfTooLate(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("l", 1, time.Hour, 3))
+	b := newTestLimiter(t, bucket("l", 1, time.Hour, 3))
 	b.attempt("a", 0)
 	b.at(time.Second)
 	again := b.attempt("a", 0)
@@ -85,7 +85,7 @@ func TestAttemptHeardOfTooLate(t *testing.T) {
 // A denial is no answer to keep: who asks again may have better luck.
 func TestAttemptKeepsNoDenial(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("l", 1, time.Second, 1))
+	b := newTestLimiter(t, bucket("l", 1, time.Second, 1))
 	require.Equal(t, throttle.Granted, b.attempt("a", 0).Outcome)
 	before := b.contents()
 	require.Equal(t, throttle.Denied, b.attempt("b", 0).Outcome)

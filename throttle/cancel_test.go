@@ -15,7 +15,7 @@ func TestCancelGivesBackItsOwnOnce(t *testing.T) {
 	t.Parallel()
 	third := bucket("b", 3, time.Second, 3)
 	third.Cost = "cost"
-	b := newBench(t, third, window("w", 50, time.Minute, throttle.AnchorFirst))
+	b := newTestLimiter(t, third, window("w", 50, time.Minute, throttle.AnchorFirst))
 
 	before := b.reserve(0)
 	r := b.reserve(0, "cost", "2")
@@ -41,7 +41,7 @@ func TestCancelGivesBackItsOwnOnce(t *testing.T) {
 
 func TestCancelledInAnyOrderTheBucketIsFull(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("b", 3, time.Second, 2))
+	b := newTestLimiter(t, bucket("b", 3, time.Second, 2))
 	var held []*throttle.Reservation
 	for range 9 {
 		held = append(held, b.reserve(time.Minute))
@@ -57,7 +57,7 @@ func TestCancelOfNothingChangesNothing(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
 		limit.Cost = "cost"
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		require.Equal(t, throttle.Granted, b.reserve(0, "cost", "5").Outcome)
 		require.Equal(t, throttle.Granted, b.reserve(time.Hour, "cost", "5").Outcome)
 		r := b.reserve(time.Hour, "cost", "5")
@@ -77,7 +77,7 @@ func TestCancelBetweenTwoRefills(t *testing.T) {
 	t.Parallel()
 	interval := bucket("b", 4, time.Second, 4)
 	interval.Refill = throttle.RefillInterval
-	b := newBench(t, interval)
+	b := newTestLimiter(t, interval)
 	held := make([]*throttle.Reservation, 12)
 	for i := range held { // four now, and four slots of each of the next two refills
 		held[i] = b.reserve(time.Minute)

@@ -89,7 +89,7 @@ func TestCombinationsKeepEveryLimit(t *testing.T) {
 // not given back.
 func combine(t *testing.T, random *rand.Rand, limits []throttle.Limit) (granted []*throttle.Reservation) {
 	t.Helper()
-	b := newBench(t, limits...)
+	b := newTestLimiter(t, limits...)
 	var now time.Duration
 	for range 80 {
 		switch n := random.IntN(10); {
@@ -128,7 +128,7 @@ func TestPutOffSlotsKeepTheirTokens(t *testing.T) {
 			t.Parallel()
 			own := window("own", 1, 10*time.Second, throttle.AnchorClock)
 			own.Per = "user"
-			b := newBench(t, shared, own)
+			b := newTestLimiter(t, shared, own)
 			var starts []time.Time
 			ask := func(user string, wait time.Duration) {
 				if r := b.reserve(wait, "user", user); r.Outcome == throttle.Granted {

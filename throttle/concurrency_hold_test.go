@@ -15,14 +15,14 @@ import (
 )
 
 // hold holds a reservation until the test ends.
-func (b *bench) hold(r *throttle.Reservation) {
+func (b *testLimiter) hold(r *throttle.Reservation) {
 	b.t.Helper()
 	require.Equal(b.t, throttle.Granted, r.Outcome)
 	r.Hold(b.t.Context())
 	b.t.Cleanup(func() { _ = r.Release(context.Background()) })
 }
 
-func (b *bench) renew() {
+func (b *testLimiter) renew() {
 	b.t.Helper()
 	require.NoError(b.t, throttle.RenewNow(b.limiter, "api"))
 }
@@ -38,7 +38,7 @@ func isLost(r *throttle.Reservation) bool {
 
 func TestHoldKeepsTheSlotBeyondItsLease(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(5))
+	b := newTestLimiter(t, slots(5))
 	one, two := b.ask("1", 0, "cost", "2"), b.ask("2", 0)
 	idle := b.ask("3", 0)
 	b.hold(one)
@@ -65,7 +65,7 @@ func TestHoldKeepsTheSlotBeyondItsLease(t *testing.T) {
 // slot; it disturbs them neither by renewing nor by releasing.
 func TestRenewalAfterOthersTookTheSlot(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(1))
+	b := newTestLimiter(t, slots(1))
 	asleep := b.ask("1", 0)
 	b.hold(asleep)
 	b.at(lease)
@@ -94,7 +94,7 @@ func TestRenewalAfterOthersTookTheSlot(t *testing.T) {
 // others do.
 func TestRenewalBringsBackWhatWasFlushed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(3))
+	b := newTestLimiter(t, slots(3))
 	r := b.ask("1", 0, "cost", "2")
 	b.hold(r)
 	require.NoError(t, b.client.FlushDB(t.Context()).Err())
@@ -147,7 +147,7 @@ func TestRenewalsKeepTheirOwnTime(t *testing.T) {
 // The end of Hold's context ends the renewals, and then the slot with its lease.
 func TestHoldEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(1))
+	b := newTestLimiter(t, slots(1))
 	r := b.ask("1", 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.Hold(ctx)
@@ -160,7 +160,7 @@ func TestHoldEndsWithItsContext(t *testing.T) {
 
 func TestCancelEndsHold(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(1))
+	b := newTestLimiter(t, slots(1))
 	r := b.ask("1", 0)
 	r.Hold(t.Context())
 	require.NoError(t, r.Cancel(t.Context()))
@@ -219,7 +219,7 @@ func TestAwaitSlotInOrder(t *testing.T) {
 // A slot that ends elsewhere is found by asking.
 func TestAwaitSlotFindsWhatEndsElsewhere(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(1))
+	b := newTestLimiter(t, slots(1))
 	running := b.ask("1", 0)
 	elsewhere := b.with(slots(1))
 	waiting := elsewhere.ask("2", time.Minute)
@@ -233,7 +233,7 @@ func TestAwaitSlotFindsWhatEndsElsewhere(t *testing.T) {
 
 func TestAwaitSlotGivesUp(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("rate", 1, time.Hour, 2), slots(1))
+	b := newTestLimiter(t, bucket("rate", 1, time.Hour, 2), slots(1))
 	b.ask("1", 0)
 
 	began := time.Now()

@@ -186,7 +186,7 @@ func FuzzConcurrencyAgainstOracle(f *testing.F) {
 func tellSlotsStory(t testing.TB, client *redis.Client, seed uint64) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 10))
-	d := &slotsDuel{t: t, client: client, random: random, limit: randomSlots(random), now: duelEpoch}
+	d := &slotsDuel{t: t, client: client, random: random, limit: randomSlots(random), now: comparisonEpoch}
 	d.oracle = newSlotsOracle(d.limit)
 	d.flush()
 	d.remake()
@@ -215,7 +215,7 @@ func (d *slotsDuel) step() {
 		d.tell("change to %s, lease %s", d.limit.String(), d.limit.Lease)
 		d.oracle.change(d.now, d.limit)
 		require.NoError(d.t, d.limiter.Update(d.config()))
-		RunByClockKey(d.limiter, duelClock)
+		RunByClockKey(d.limiter, comparisonClock)
 	case n < 99:
 		d.freeze()
 	default:
@@ -226,7 +226,7 @@ func (d *slotsDuel) step() {
 }
 
 func (d *slotsDuel) tell(format string, args ...any) {
-	d.story = append(d.story, fmt.Sprintf("%9d "+format, append([]any{d.now - duelEpoch}, args...)...))
+	d.story = append(d.story, fmt.Sprintf("%9d "+format, append([]any{d.now - comparisonEpoch}, args...)...))
 }
 
 func (d *slotsDuel) fail(format string, args ...any) {
@@ -234,14 +234,14 @@ func (d *slotsDuel) fail(format string, args ...any) {
 	for _, line := range d.story[max(0, len(d.story)-25):] {
 		d.t.Log(line)
 	}
-	state, _ := d.client.ZRangeWithScores(d.t.Context(), "rm:{duel}:limit", 0, -1).Result()
+	state, _ := d.client.ZRangeWithScores(d.t.Context(), "rm:{api}:limit", 0, -1).Result()
 	d.t.Logf("state %v", state)
 	d.t.Fatalf(format, args...)
 }
 
 func (d *slotsDuel) request(who string, cost, wait int64) Request {
 	return Request{
-		Policy: "duel", TaskID: who, MaxWait: time.Duration(wait) * time.Microsecond,
+		Policy: "api", TaskID: who, MaxWait: time.Duration(wait) * time.Microsecond,
 		Attributes: map[string]string{"cost": strconv.FormatInt(cost, 10)},
 	}
 }
@@ -249,7 +249,7 @@ func (d *slotsDuel) request(who string, cost, wait int64) Request {
 // reserve asks n times in one call.
 func (d *slotsDuel) reserve(n int) {
 	d.t.Helper()
-	calls := CallsOf(d.limiter, "duel")
+	calls := CallsOf(d.limiter, "api")
 	var passengers []*passenger
 	var grants []bool
 	var instants []int64
@@ -270,9 +270,9 @@ func (d *slotsDuel) reserve(n int) {
 		r := p.reservation
 		require.NoError(d.t, p.err)
 		d.tell("%d of %d: reserve %s cost %d wait %s -> %v %d", i+1, n, p.claim.request.TaskID, p.claim.costs[0],
-			p.claim.request.MaxWait, r.Outcome, r.At.UnixMicro()-duelEpoch)
+			p.claim.request.MaxWait, r.Outcome, r.At.UnixMicro()-comparisonEpoch)
 		if (r.Outcome == Granted) != grants[i] || r.At.UnixMicro() != instants[i] {
-			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), grants[i], instants[i]-duelEpoch)
+			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), grants[i], instants[i]-comparisonEpoch)
 		}
 		if grants[i] {
 			d.granted = append(d.granted, r)
@@ -333,7 +333,7 @@ func (d *slotsDuel) adjust() {
 func (d *slotsDuel) freeze() {
 	us := d.random.Int64N(2_000_000)
 	d.tell("freeze for %d", us)
-	require.NoError(d.t, d.limiter.Freeze(d.t.Context(), "duel", time.Duration(us)*time.Microsecond))
+	require.NoError(d.t, d.limiter.Freeze(d.t.Context(), "api", time.Duration(us)*time.Microsecond))
 	d.oracle.frozenUntil = max(d.oracle.frozenUntil, d.now+us)
 }
 
@@ -378,17 +378,17 @@ func (d *slotsDuel) flush() {
 }
 
 func (d *slotsDuel) setClock() {
-	require.NoError(d.t, d.client.Set(d.t.Context(), duelClock, d.now, 0).Err())
+	require.NoError(d.t, d.client.Set(d.t.Context(), comparisonClock, d.now, 0).Err())
 }
 
 // remake makes a Limiter for the numbers of now.
 func (d *slotsDuel) remake() {
 	limiter, err := New(d.client, d.config())
 	require.NoError(d.t, err)
-	RunByClockKey(limiter, duelClock)
+	RunByClockKey(limiter, comparisonClock)
 	d.limiter = limiter
 }
 
 func (d *slotsDuel) config() *Config {
-	return &Config{Policies: []Policy{{Name: "duel", Limits: []Limit{d.limit}}}}
+	return &Config{Policies: []Policy{{Name: "api", Limits: []Limit{d.limit}}}}
 }

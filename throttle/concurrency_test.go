@@ -21,7 +21,7 @@ func slots(n int64) throttle.Limit {
 }
 
 // ask reserves for a task, at once or within a wait.
-func (b *bench) ask(task string, wait time.Duration, attributes ...string) *throttle.Reservation {
+func (b *testLimiter) ask(task string, wait time.Duration, attributes ...string) *throttle.Reservation {
 	b.t.Helper()
 	request := request(wait, attributes...)
 	request.TaskID = task
@@ -30,30 +30,30 @@ func (b *bench) ask(task string, wait time.Duration, attributes ...string) *thro
 	return r
 }
 
-func (b *bench) release(r *throttle.Reservation) {
+func (b *testLimiter) release(r *throttle.Reservation) {
 	b.t.Helper()
 	require.NoError(b.t, r.Release(b.t.Context()))
 }
 
 // remaining tells what the policy's last limit has left.
-func (b *bench) remaining() int64 {
+func (b *testLimiter) remaining() int64 {
 	b.t.Helper()
 	d, err := b.limiter.Peek(b.t.Context(), request(0))
 	require.NoError(b.t, err)
 	return d.Limits[len(d.Limits)-1].Remaining
 }
 
-// with returns the bench with other numbers for its policy, as another process
+// with returns the limiter with other numbers for its policy, as another process
 // has them.
-func (b *bench) with(limits ...throttle.Limit) *bench {
+func (b *testLimiter) with(limits ...throttle.Limit) *testLimiter {
 	b.t.Helper()
-	return &bench{b.t, b.clock, b.client, newLimiter(b.t, b.client, "api", limits...)}
+	return &testLimiter{b.t, b.clock, b.client, newLimiter(b.t, b.client, "api", limits...)}
 }
 
 // S10: so many at once.
 func TestS10SoManyAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(3))
+	b := newTestLimiter(t, slots(3))
 	first, second, third := b.ask("1", 0), b.ask("2", 0), b.ask("3", 0)
 	for i, r := range []*throttle.Reservation{first, second, third} {
 		require.Equal(t, throttle.Granted, r.Outcome)
@@ -79,7 +79,7 @@ func TestS10SoManyAtOnce(t *testing.T) {
 // of asking, and to the microsecond.
 func TestConcurrencyTellsWhenEnoughLeasesRunOut(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(6))
+	b := newTestLimiter(t, slots(6))
 	b.at(0)
 	b.ask("a", 0, "cost", "2")
 	b.at(time.Second)
@@ -96,7 +96,7 @@ func TestConcurrencyTellsWhenEnoughLeasesRunOut(t *testing.T) {
 	for cost, after := range map[int]time.Duration{2: 0, 3: time.Second, 4: 2 * time.Second} {
 		for _, early := range []time.Duration{time.Microsecond, 0} {
 			at := lease + after - early
-			b := newBench(t, slots(6))
+			b := newTestLimiter(t, slots(6))
 			for i, cost := range []string{"2", "1", "3"} {
 				b.at(time.Duration(i) * time.Second)
 				b.ask(cost, 0, "cost", cost)
@@ -110,7 +110,7 @@ func TestConcurrencyTellsWhenEnoughLeasesRunOut(t *testing.T) {
 
 func TestConcurrencyCost(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(3))
+	b := newTestLimiter(t, slots(3))
 	two := b.ask("1", 0, "cost", "2")
 	require.Equal(t, int64(1), two.Limits[0].Remaining)
 	assert.Equal(t, throttle.Denied, b.ask("2", 0, "cost", "2").Outcome)
@@ -127,7 +127,7 @@ func TestConcurrencyCost(t *testing.T) {
 // The same task's asking again must not be refused, nor be paid twice.
 func TestConcurrencyReentry(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(2))
+	b := newTestLimiter(t, slots(2))
 	b.ask("1", 0)
 	asleep := b.ask("2", 0)
 	b.at(time.Second)
@@ -145,7 +145,7 @@ func TestConcurrencyReentry(t *testing.T) {
 
 func TestConcurrencyReentryAtAnotherCost(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(5))
+	b := newTestLimiter(t, slots(5))
 	b.ask("1", 0, "cost", "3")
 	b.at(time.Second)
 	b.ask("2", 0)
@@ -160,7 +160,7 @@ func TestConcurrencyReentryAtAnotherCost(t *testing.T) {
 // Tasks without an ID are not taken for one another.
 func TestConcurrencyUnnamedTasks(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(2))
+	b := newTestLimiter(t, slots(2))
 	first := b.ask("", 0)
 	require.Equal(t, throttle.Granted, b.ask("", 0).Outcome)
 	require.Equal(t, throttle.Denied, b.ask("", 0).Outcome)
@@ -172,7 +172,7 @@ func TestConcurrencyUnnamedTasks(t *testing.T) {
 // their leases run out by Redis's time, not before and not after.
 func TestConcurrencyReclaimsAfterACrash(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(2))
+	b := newTestLimiter(t, slots(2))
 	crashed := b.with(slots(2))
 	crashed.ask("1", 0)
 	crashed.ask("2", 0)
@@ -188,14 +188,14 @@ func TestConcurrencyPerKey(t *testing.T) {
 	t.Parallel()
 	limit := slots(1)
 	limit.Per = "tenant"
-	b := newBench(t, limit)
+	b := newTestLimiter(t, limit)
 	names := []string{"a", "b", "{x}\n", strings.Repeat("long", 2500)}
 	for _, name := range names {
 		require.Equal(t, throttle.Granted, b.ask("1", 0, "tenant", name).Outcome)
 		require.Equal(t, throttle.Denied, b.ask("2", 0, "tenant", name).Outcome)
 	}
 	// The same for names of tasks.
-	b = newBench(t, slots(4))
+	b = newTestLimiter(t, slots(4))
 	for _, name := range names {
 		require.Equal(t, throttle.Granted, b.ask(name, 0).Outcome)
 	}
@@ -207,7 +207,7 @@ func TestConcurrencyPerKey(t *testing.T) {
 
 func TestConcurrencyCancelGivesTheSlotBack(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(1))
+	b := newTestLimiter(t, slots(1))
 	r := b.ask("1", 0)
 	b.at(time.Second)
 	require.NoError(t, r.Cancel(t.Context()))
@@ -219,7 +219,7 @@ func TestConcurrencyCancelGivesTheSlotBack(t *testing.T) {
 
 func TestConcurrencyAdjustChangesNoSlots(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(5))
+	b := newTestLimiter(t, slots(5))
 	r := b.ask("1", 0, "cost", "2")
 	require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "4"}))
 	assert.Equal(t, int64(3), b.remaining())
@@ -230,7 +230,7 @@ func TestConcurrencyAdjustChangesNoSlots(t *testing.T) {
 // Fewer slots end nobody's; more are there at once.
 func TestConcurrencyLiveChange(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(4))
+	b := newTestLimiter(t, slots(4))
 	var running []*throttle.Reservation
 	for i := range 4 {
 		b.at(time.Duration(i) * time.Second)
@@ -260,7 +260,7 @@ func TestConcurrencyLiveChange(t *testing.T) {
 // after it as any lease.
 func TestConcurrencyWithASlotAhead(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("rate", 1, time.Second, 1), slots(2))
+	b := newTestLimiter(t, bucket("rate", 1, time.Second, 1), slots(2))
 	b.ask("1", 0)
 	ahead := b.ask("2", time.Minute)
 	require.Equal(t, throttle.Granted, ahead.Outcome)
@@ -281,7 +281,7 @@ func TestConcurrencyWithASlotAhead(t *testing.T) {
 // Law 2.
 func TestConcurrencyDenialsAndPeeksWriteNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, window("w", 3, time.Hour, throttle.AnchorClock), slots(2))
+	b := newTestLimiter(t, window("w", 3, time.Hour, throttle.AnchorClock), slots(2))
 	b.ask("1", 0)
 	b.ask("2", 0)
 	before := b.contents()
@@ -322,13 +322,13 @@ func TestConcurrencyKeyExpiresWithItsLastLease(t *testing.T) {
 // A key of somebody else's is not touched, and neither is any other.
 func TestConcurrencyForeignKey(t *testing.T) {
 	t.Parallel()
-	for kind, write := range map[string]func(b *bench) error{
-		"string": func(b *bench) error { return b.client.Set(b.t.Context(), "rm:{api}:slots", "x", 0).Err() },
-		"list":   func(b *bench) error { return b.client.RPush(b.t.Context(), "rm:{api}:slots", "x").Err() },
+	for kind, write := range map[string]func(b *testLimiter) error{
+		"string": func(b *testLimiter) error { return b.client.Set(b.t.Context(), "rm:{api}:slots", "x", 0).Err() },
+		"list":   func(b *testLimiter) error { return b.client.RPush(b.t.Context(), "rm:{api}:slots", "x").Err() },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, bucket("rate", 1, time.Second, 1), slots(2))
+			b := newTestLimiter(t, bucket("rate", 1, time.Second, 1), slots(2))
 			require.NoError(t, write(b))
 			before := b.contents()
 			_, err := b.limiter.Reserve(t.Context(), request(0))
@@ -342,7 +342,7 @@ func TestConcurrencyForeignKey(t *testing.T) {
 // as it was set back.
 func TestConcurrencyClockSetBack(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, slots(3))
+	b := newTestLimiter(t, slots(3))
 	b.at(time.Hour)
 	b.ask("dead", 0)
 	b.at(0)
@@ -357,7 +357,7 @@ func TestConcurrencyClockSetBack(t *testing.T) {
 func TestConcurrencyManyLeases(t *testing.T) {
 	t.Parallel()
 	const many = 800
-	b := newBench(t, slots(many))
+	b := newTestLimiter(t, slots(many))
 	for i := range many / 2 {
 		b.ask(fmt.Sprint(i), 0)
 	}

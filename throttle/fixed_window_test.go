@@ -16,7 +16,7 @@ func TestS4FixedWindowSequence(t *testing.T) {
 	for _, anchor := range []throttle.Anchor{throttle.AnchorClock, throttle.AnchorFirst} {
 		t.Run(string(anchor), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, window("w", 2, 3*time.Second, anchor))
+			b := newTestLimiter(t, window("w", 2, 3*time.Second, anchor))
 			for i, step := range []struct {
 				at        time.Duration
 				granted   bool
@@ -49,7 +49,7 @@ func TestFixedWindowAnchors(t *testing.T) {
 	} {
 		t.Run(string(anchor), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, window("w", 1, 10*time.Second, anchor))
+			b := newTestLimiter(t, window("w", 1, 10*time.Second, anchor))
 			b.at(7 * time.Second)
 			require.Equal(t, throttle.Granted, b.reserve(0).Outcome)
 			assert.Equal(t, noon.Add(secondWindow), b.reserve(0).At.UTC())
@@ -60,7 +60,7 @@ func TestFixedWindowAnchors(t *testing.T) {
 // Slots in a window ahead are spread over it: no herd when it opens.
 func TestWindowsAheadAreSpread(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, window("w", 4, 4*time.Second, throttle.AnchorClock))
+	b := newTestLimiter(t, window("w", 4, 4*time.Second, throttle.AnchorClock))
 	for range 4 {
 		require.Equal(t, noon, b.reserve(0).At.UTC())
 	}

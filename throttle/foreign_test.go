@@ -49,7 +49,7 @@ func TestStateOfAnotherAlgorithmIsLeftAlone(t *testing.T) {
 			if i == j || isSortedSet(left) && isSortedSet(met) { // those two can not be told apart
 				continue
 			}
-			b := newBench(t, left)
+			b := newTestLimiter(t, left)
 			require.Equal(t, throttle.Granted, b.reserve(0).Outcome)
 			before := b.contents()
 			limiter := newLimiter(t, b.client, "api", met)

@@ -97,7 +97,7 @@ func TestHeadroomIsThereAtOnce(t *testing.T) {
 		}
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, limit)
+			b := newTestLimiter(t, limit)
 			ask := func(r throttle.Request) throttle.Outcome {
 				got, err := b.limiter.Reserve(t.Context(), r)
 				require.NoError(t, err)
@@ -141,7 +141,7 @@ func TestHeadroomKeepsItsWord(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(15) {
 				random := rand.New(rand.NewPCG(seed, 17))
-				b := newBench(t, limit)
+				b := newTestLimiter(t, limit)
 				now := time.Duration(0)
 				for range 12 {
 					cost := strconv.FormatInt(1+random.Int64N(7), 10)
@@ -185,7 +185,7 @@ func TestHeadroomIsNeverOver(t *testing.T) {
 			limits = append(limits, window("other", 1+random.Int64N(4), 700*time.Millisecond, throttle.AnchorClock))
 			limits[1].Per = "user"
 		}
-		b := newBench(t, limits...)
+		b := newTestLimiter(t, limits...)
 		var now time.Duration
 		var all, normal []time.Time
 		for range 120 {
@@ -222,7 +222,7 @@ func TestHeadroomIsNeverOver(t *testing.T) {
 // Who has a slot keeps it when it asks again, whatever is kept for others.
 func TestHeadroomDoesNotTakeSlotsAway(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, keeping()["concurrency"])
+	b := newTestLimiter(t, keeping()["concurrency"])
 	ask := func(task string, r throttle.Request) throttle.Outcome {
 		r.TaskID = task
 		got, err := b.limiter.Reserve(t.Context(), r)

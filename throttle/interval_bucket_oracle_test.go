@@ -171,7 +171,7 @@ func (o *intervalOracle) status(now int64) (remaining, resetAfter int64) {
 }
 
 func (o *intervalOracle) flush() {
-	*o, _ = o.at(duelEpoch)
+	*o, _ = o.at(comparisonEpoch)
 	o.taken, o.free, o.last, o.granted = 0, 0, 0, nil
 }
 

@@ -50,7 +50,7 @@ func eachKind(t *testing.T, test func(t *testing.T, limit throttle.Limit), but .
 }
 
 // spend takes all that a fresh limit of fivePerMinute has.
-func spend(b *bench) {
+func spend(b *testLimiter) {
 	b.t.Helper()
 	for range 5 {
 		require.Equal(b.t, throttle.Granted, b.reserve(0).Outcome)
@@ -62,7 +62,7 @@ func spend(b *bench) {
 func TestBugTTLShorterThanTheState(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		b.at(1234567 * time.Nanosecond) // in the middle of a millisecond
 		spend(b)
 		r := b.reserve(0)
@@ -78,7 +78,7 @@ func TestBugTTLShorterThanTheState(t *testing.T) {
 func TestBugDenialsAndPeeksConsume(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		peek := func() {
 			_, err := b.limiter.Peek(t.Context(), request(0))
 			require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestBugKeysWithoutExpiry(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
 		limit.Per = "user"
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		for i := range 20 {
 			r := b.reserve(time.Minute, "user", strconv.Itoa(i))
 			require.Equal(t, throttle.Granted, r.Outcome)
@@ -121,7 +121,7 @@ func TestBugKeysWithoutExpiry(t *testing.T) {
 func TestBugUnpaddedMicroseconds(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		b.at(9 * time.Microsecond)
 		r := b.reserve(0)
 		assert.Equal(t, noon.Add(9*time.Microsecond), r.Now.UTC())
@@ -140,7 +140,7 @@ func TestBugUnpaddedMicroseconds(t *testing.T) {
 func TestBugClockStepsBack(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		b.at(10 * time.Minute)
 		spend(b)
 		b.at(10*time.Minute - 5*time.Second)
@@ -149,7 +149,7 @@ func TestBugClockStepsBack(t *testing.T) {
 		assert.Equal(t, throttle.Granted, b.reserve(0).Outcome, "locked out")
 	}, "fixed_window_clock") // the window before has a count of its own
 
-	b := newBench(t, fivePerMinute()["fixed_window_clock"])
+	b := newTestLimiter(t, fivePerMinute()["fixed_window_clock"])
 	b.at(10*time.Minute + 30*time.Second)
 	spend(b)
 	b.at(10*time.Minute + 25*time.Second)
@@ -161,7 +161,7 @@ func TestBugRemainingWrongByOne(t *testing.T) {
 	t.Parallel()
 	for count := int64(1); count <= 120; count++ {
 		limit := bucket("l", count, time.Duration(count%7+1)*time.Second, count)
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		for left := count - 1; left >= 0; left-- {
 			r := b.reserve(0)
 			require.Equal(t, throttle.Granted, r.Outcome, "%s", limit.String())
@@ -176,7 +176,7 @@ func TestBugUncheckedCosts(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
 		limit.Cost = "points"
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		for _, cost := range []string{"0", "-1", "-9223372036854775808", "1.5", "1e3", "0x1", "", " 1", "9223372036854775808", "NaN"} {
 			_, err := b.limiter.Reserve(t.Context(), request(0, "points", cost))
 			attribute := (*throttle.AttributeError)(nil)
@@ -207,7 +207,7 @@ func TestBugChangedLimit(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
 		limit.Rate.Period = 100 * time.Hour
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		spend(b)
 		faster := limit
 		faster.Rate.Period = time.Second
@@ -223,7 +223,7 @@ func TestBugChangedLimit(t *testing.T) {
 func TestBugOneRetryTimeForAll(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
-		b := newBench(t, limit)
+		b := newTestLimiter(t, limit)
 		spend(b)
 		slots := map[time.Time]int{}
 		for range 20 {
@@ -259,7 +259,7 @@ func TestBugFailsOpenOnAHang(t *testing.T) {
 // The same task asking again is refused its own slot when all are taken.
 func TestBugReacquireRefused(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, throttle.Limit{Name: "l", Algorithm: throttle.Concurrency, Slots: 1})
+	b := newTestLimiter(t, throttle.Limit{Name: "l", Algorithm: throttle.Concurrency, Slots: 1})
 	again := request(0)
 	again.TaskID = "42"
 	for range 2 {

@@ -22,7 +22,7 @@ func TestPatienceIsRewarded(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		limits := randomLimits(random)
-		b := newBench(t, limits...)
+		b := newTestLimiter(t, limits...)
 		now := time.Duration(random.Int64N(int64(time.Minute))).Truncate(time.Microsecond)
 		b.at(now)
 		for range 12 {
@@ -86,7 +86,7 @@ func TestDenialsChangeNothing(t *testing.T) {
 	t.Parallel()
 	wide, narrow := bucket("wide", 100, time.Second, 100), window("narrow", 1, time.Minute, throttle.AnchorClock)
 	wide.Cost, narrow.Per = "cost", "user"
-	b := newBench(t, wide, narrow)
+	b := newTestLimiter(t, wide, narrow)
 	require.Equal(t, throttle.Granted, b.reserve(0, "user", "ann").Outcome)
 	before := b.contents()
 	require.NotEmpty(t, before)
@@ -169,7 +169,7 @@ func TestNeverOverWhateverIsCancelled(t *testing.T) {
 // of them.
 func startsOf(t *testing.T, random *rand.Rand, limit throttle.Limit) (starts []time.Time) {
 	t.Helper()
-	b := newBench(t, limit)
+	b := newTestLimiter(t, limit)
 	var held []*throttle.Reservation
 	now := time.Duration(0)
 	for range 60 {
@@ -203,7 +203,7 @@ func startsOf(t *testing.T, random *rand.Rand, limit throttle.Limit) (starts []t
 // Everything expires, and not before it stops mattering.
 func TestEveryKeyExpires(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("b", 7, time.Second, 3), window("w", 3, time.Minute, throttle.AnchorFirst))
+	b := newTestLimiter(t, bucket("b", 7, time.Second, 3), window("w", 3, time.Minute, throttle.AnchorFirst))
 	for range 3 {
 		require.Equal(t, throttle.Granted, b.reserve(time.Minute).Outcome)
 	}
@@ -229,7 +229,7 @@ func TestEveryKeyExpires(t *testing.T) {
 // from all of them there.
 func TestWaitingTakesTheFirstInstantOfAll(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("fast", 1, time.Second, 1), window("slow", 2, 10*time.Second, throttle.AnchorClock))
+	b := newTestLimiter(t, bucket("fast", 1, time.Second, 1), window("slow", 2, 10*time.Second, throttle.AnchorClock))
 	for i, want := range []time.Duration{0, time.Second, 10 * time.Second, 15 * time.Second, 20 * time.Second} {
 		r := b.reserve(time.Minute)
 		require.Equal(t, throttle.Granted, r.Outcome)

@@ -18,19 +18,19 @@ import (
 // noon is a whole minute, so that windows of whole seconds begin at it.
 var noon = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
 
-// bench is a limiter for one policy named "api" on an embedded server whose
+// testLimiter is a limiter for one policy named "api" on an embedded server whose
 // clock the test moves.
-type bench struct {
+type testLimiter struct {
 	t       *testing.T
 	clock   *throttletest.Clock
 	client  *redis.Client
 	limiter *throttle.Limiter
 }
 
-func newBench(t *testing.T, limits ...throttle.Limit) *bench {
+func newTestLimiter(t *testing.T, limits ...throttle.Limit) *testLimiter {
 	t.Helper()
 	server, clock := throttletest.EmbeddedAt(t, noon)
-	return &bench{t, clock, server.Client(), newLimiter(t, server.Client(), "api", limits...)}
+	return &testLimiter{t, clock, server.Client(), newLimiter(t, server.Client(), "api", limits...)}
 }
 
 func newLimiter(t *testing.T, client redis.UniversalClient, policy string, limits ...throttle.Limit) *throttle.Limiter {
@@ -43,9 +43,9 @@ func newLimiter(t *testing.T, client redis.UniversalClient, policy string, limit
 }
 
 // at sets the clock to some time after noon.
-func (b *bench) at(afterNoon time.Duration) { b.clock.Set(noon.Add(afterNoon)) }
+func (b *testLimiter) at(afterNoon time.Duration) { b.clock.Set(noon.Add(afterNoon)) }
 
-func (b *bench) reserve(wait time.Duration, attributes ...string) *throttle.Reservation {
+func (b *testLimiter) reserve(wait time.Duration, attributes ...string) *throttle.Reservation {
 	b.t.Helper()
 	r, err := b.limiter.Reserve(b.t.Context(), request(wait, attributes...))
 	require.NoError(b.t, err)
@@ -62,7 +62,7 @@ func request(wait time.Duration, attributes ...string) throttle.Request {
 }
 
 // contents returns everything the server holds.
-func (b *bench) contents() map[string]string {
+func (b *testLimiter) contents() map[string]string {
 	b.t.Helper()
 	keys, err := b.client.Keys(b.t.Context(), "*").Result()
 	require.NoError(b.t, err)
@@ -91,7 +91,7 @@ func TestKeysKeepApart(t *testing.T) {
 	t.Parallel()
 	limit := window("w", 1, time.Minute, throttle.AnchorClock)
 	limit.Per = "user"
-	b := newBench(t, limit)
+	b := newTestLimiter(t, limit)
 	long := string(make([]byte, 10_000))
 	for _, user := range []string{"a", "a}", "{a}", "a:b", "a\nb", "w", "é", long, long + "x", " "} {
 		assert.Equal(t, throttle.Granted, b.reserve(0, "user", user).Outcome, "%.20q", user)
@@ -101,7 +101,7 @@ func TestKeysKeepApart(t *testing.T) {
 
 func TestFreezeClosesThePolicyForAll(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("b", 10, time.Second, 10))
+	b := newTestLimiter(t, bucket("b", 10, time.Second, 10))
 	other := newLimiter(t, b.client, "api", bucket("b", 10, time.Second, 10))
 	require.NoError(t, other.Freeze(t.Context(), "api", 5*time.Second))
 	require.NoError(t, b.limiter.Freeze(t.Context(), "api", time.Second), "never shortens")

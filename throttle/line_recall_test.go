@@ -41,7 +41,7 @@ func TestLineIsMadeAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-				p := newPlay(t, server, test.before)
+				p := newSimulation(t, server, test.before)
 				who := tasks{}
 				const lanes, each = 4, 60
 				for i := range each { // in turn, so that all lanes came at the same time
@@ -90,7 +90,7 @@ func displaced(names []string) (n int) {
 func TestLineIsRecalledWhenNobodyServesIt(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
 		p.enqueue(tasks{}, "a", 300)
 		wake := func(as string) throttle.Waking { return throttle.Waking{As: as, Near: time.Second} }
 		_, err := p.limiter.Wake(t.Context(), "api", wake("other"))
@@ -130,7 +130,7 @@ func TestLineIsRecalledWhenNobodyServesIt(t *testing.T) {
 func TestLineOfARemovedPolicyIsRecalled(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
 		p.enqueue(tasks{}, "a", 200)
 		p.enqueue(tasks{}, "b", 100)
 		require.NoError(t, p.limiter.Update(&throttle.Config{Policies: []throttle.Policy{{

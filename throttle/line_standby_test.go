@@ -15,14 +15,14 @@ import (
 
 // standby is a line of tasks before slots, in virtual time, with an ear for calls.
 type standby struct {
-	*play
+	*simulation
 	called chan string
 	freed  chan time.Duration
 }
 
 func newStandby(t *testing.T, server *throttletest.Server, policy throttle.Policy) *standby {
 	t.Helper()
-	s := &standby{play: newPlay(t, server, policy), called: make(chan string, 100), freed: make(chan time.Duration, 100)}
+	s := &standby{simulation: newSimulation(t, server, policy), called: make(chan string, 100), freed: make(chan time.Duration, 100)}
 	ready := make(chan struct{}, 10)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

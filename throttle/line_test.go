@@ -13,7 +13,7 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// forever is longer than any play.
+// forever is longer than any simulation.
 const forever = 24 * time.Hour
 
 func inLanes(limits ...throttle.Limit) throttle.Policy {
@@ -25,7 +25,7 @@ func inLanes(limits ...throttle.Limit) throttle.Policy {
 func TestLineIsServedInOrder(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, throttle.Policy{Limits: []throttle.Limit{bucket("rate", 50, time.Second, 1)}})
+		p := newSimulation(t, server, throttle.Policy{Limits: []throttle.Limit{bucket("rate", 50, time.Second, 1)}})
 		p.enqueue(tasks{}, "", 200)
 		p.run(forever)
 		assert.IsIncreasing(t, p.order(""), "first in, first out")
@@ -45,7 +45,7 @@ func TestLineIsServedInOrder(t *testing.T) {
 func TestLanesShareFairly(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 100, time.Second, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 100, time.Second, 1)))
 		all := tasks{}
 		p.enqueue(all, "big", 500)
 		for _, lane := range []string{"a", "b", "c"} {
@@ -71,7 +71,7 @@ func TestSharesAreOfCost(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		limit := bucket("rate", 100, time.Second, 10)
 		limit.Cost = "cost"
-		p := newPlay(t, server, inLanes(limit))
+		p := newSimulation(t, server, inLanes(limit))
 		all := tasks{}
 		p.enqueue(all, "dear", 60, "cost", cost(10))
 		p.enqueue(all, "cheap", 600, "cost", cost(1))
@@ -93,7 +93,7 @@ func TestWeightsOfLanes(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		policy := inLanes(bucket("rate", 100, time.Second, 1))
 		policy.Weights, policy.Weight = map[string]int64{"acme": 3}, "weight"
-		p := newPlay(t, server, policy)
+		p := newSimulation(t, server, policy)
 		all := tasks{}
 		p.enqueue(all, "acme", 200)
 		p.enqueue(all, "other", 200)
@@ -122,7 +122,7 @@ func TestExhaustedKeysHoldNobodyElse(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		own := bucket("own", 5, time.Second, 1)
 		own.Per = "lane"
-		p := newPlay(t, server, inLanes(own, bucket("all", 1000, time.Second, 1)))
+		p := newSimulation(t, server, inLanes(own, bucket("all", 1000, time.Second, 1)))
 		all := tasks{}
 		lanes := strings.Split("a b c d e f g h i j", " ")
 		for _, lane := range lanes {
@@ -144,7 +144,7 @@ func TestRowsOfALane(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		slow := bucket("own", 1, time.Second, 1)
 		slow.Per = "key"
-		p := newPlay(t, server, inLanes(slow, bucket("all", 20, time.Second, 1)))
+		p := newSimulation(t, server, inLanes(slow, bucket("all", 20, time.Second, 1)))
 		all := tasks{}
 		for i := range 60 {
 			name, key := "x/"+cost(100+i), "slow"
@@ -175,7 +175,7 @@ func TestRowsOfALane(t *testing.T) {
 func TestWakesAreRepeated(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 50, time.Second, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 50, time.Second, 1)))
 		p.isLost = func(string) bool { return p.random.IntN(5) == 0 }
 		p.enqueue(tasks{}, "a", 200)
 		for task := range p.everybody {
@@ -202,7 +202,7 @@ func TestLineHeedsNewNumbers(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		rate := func(n int64) throttle.Policy { return inLanes(bucket("rate", n, time.Second, 1)) }
-		p := newPlay(t, server, rate(10))
+		p := newSimulation(t, server, rate(10))
 		p.enqueue(tasks{}, "a", 500)
 		p.after(2*time.Second, func() { p.update(rate(200)) })
 		p.after(3*time.Second, func() { p.update(rate(10)) })
@@ -232,7 +232,7 @@ func TestLineLooksAgainAtThoseHeldBack(t *testing.T) {
 			limit.Per = "lane"
 			return inLanes(limit)
 		}
-		p := newPlay(t, server, each(1, time.Hour))
+		p := newSimulation(t, server, each(1, time.Hour))
 		all := tasks{}
 		const lanes = 100
 		for i := range lanes {
@@ -254,7 +254,7 @@ func TestNoHerdInAWindow(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		window := throttle.Limit{Name: "w", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 50, Period: 5 * time.Second}}
-		p := newPlay(t, server, throttle.Policy{Limits: []throttle.Limit{window}})
+		p := newSimulation(t, server, throttle.Policy{Limits: []throttle.Limit{window}})
 		p.enqueue(tasks{}, "", 200)
 		p.run(forever)
 		assert.Len(t, p.starts, 200)
@@ -274,7 +274,7 @@ func TestNoHerdInAWindow(t *testing.T) {
 func TestPlaceIsKept(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
 		p.enqueue(tasks{}, "a", 10)
 		again, err := p.limiter.Reserve(t.Context(), throttle.Request{
 			Policy: "api", TaskID: "a/000004", Attributes: map[string]string{"lane": "a"}, Park: true,
@@ -301,7 +301,7 @@ func TestPlaceIsKept(t *testing.T) {
 func TestSlowLanesAreServed(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
 		p.enqueue(tasks{}, "a", 20)
 		p.run(30 * time.Minute)
 		assert.Len(t, p.starts, 20)

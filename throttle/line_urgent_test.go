@@ -14,7 +14,7 @@ import (
 )
 
 // urgent lets n urgent tasks of a lane ask, one after the other.
-func (p *play) urgent(all tasks, lane string, n int) {
+func (p *simulation) urgent(all tasks, lane string, n int) {
 	p.t.Helper()
 	for i := range n {
 		name := fmt.Sprintf("%s/urgent%06d", lane, i)
@@ -25,7 +25,7 @@ func (p *play) urgent(all tasks, lane string, n int) {
 }
 
 // startsOf returns when tasks started whose names have that in them.
-func (p *play) startsOf(part string) (starts []time.Duration) {
+func (p *simulation) startsOf(part string) (starts []time.Duration) {
 	for _, s := range p.starts {
 		if strings.Contains(s.task, part) {
 			starts = append(starts, s.at)
@@ -45,7 +45,7 @@ func TestUrgentTasksGoAhead(t *testing.T) {
 			if lane != "" {
 				policy.Lane = "lane"
 			}
-			p := newPlay(t, server, policy)
+			p := newSimulation(t, server, policy)
 			all := tasks{}
 			p.enqueue(all, lane, 200)
 			p.after(time.Second, func() { p.urgent(all, lane, 10) })
@@ -75,7 +75,7 @@ func TestUrgentTasksGoAhead(t *testing.T) {
 func TestUrgentTasksAreOfTheirLane(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 100, time.Second, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 100, time.Second, 1)))
 		all := tasks{}
 		p.enqueue(all, "patient", 200)
 		p.urgent(all, "hasty", 400)
@@ -93,7 +93,7 @@ func TestHeadroomInLine(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		limit := window("w", 100, 5*time.Second, throttle.AnchorClock)
 		limit.Headroom.Percent = 20
-		p := newPlay(t, server, inLanes(limit))
+		p := newSimulation(t, server, inLanes(limit))
 		all := tasks{}
 		p.enqueue(all, "a", 200)
 		p.enqueue(all, "b", 200)
@@ -134,7 +134,7 @@ func TestHeadroomCostsABucketNoRate(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		limit := bucket("rate", 50, time.Second, 10)
 		limit.Headroom.Tokens = 5
-		p := newPlay(t, server, inLanes(limit))
+		p := newSimulation(t, server, inLanes(limit))
 		p.enqueue(tasks{}, "a", 300)
 		p.run(forever)
 		assert.Len(t, p.starts, 300)

@@ -19,7 +19,7 @@ func parked(task string, maxDefer time.Duration) throttle.Request {
 // Law 2 for who is turned away: nothing in Redis tells of it.
 func TestTurnedAwayLeavesNoTrace(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("rate", 1, time.Minute, 1))
+	b := newTestLimiter(t, bucket("rate", 1, time.Minute, 1))
 	ask := func(task string, maxDefer time.Duration) *throttle.Reservation {
 		r, err := b.limiter.Reserve(t.Context(), parked(task, maxDefer))
 		require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestLeavingTheLine(t *testing.T) {
 func TestLeasesTurnNobodyAway(t *testing.T) {
 	t.Parallel()
 	slots := throttle.Limit{Name: "slots", Algorithm: throttle.Concurrency, Slots: 1}
-	b := newBench(t, slots, bucket("rate", 1, time.Minute, 3))
+	b := newTestLimiter(t, slots, bucket("rate", 1, time.Minute, 3))
 	ask := func(task string, maxDefer time.Duration) *throttle.Reservation {
 		r, err := b.limiter.Reserve(t.Context(), parked(task, maxDefer))
 		require.NoError(t, err)

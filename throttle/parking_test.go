@@ -18,7 +18,7 @@ import (
 
 // park is what a producer does with a task: it joins the line if others of its row are
 // there, and asks like any other if not.
-func (p *play) park(all tasks, task string, attributes map[string]string) {
+func (p *simulation) park(all tasks, task string, attributes map[string]string) {
 	p.t.Helper()
 	all[task] = attributes
 	p.everybody = all
@@ -43,7 +43,7 @@ func (p *play) park(all tasks, task string, attributes map[string]string) {
 func TestThoseWhoJoinAreServedInOrder(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 50, time.Second, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 50, time.Second, 1)))
 		all, own := tasks{}, map[string]string{"lane": "a"}
 		p.ask("a/000", own) // which starts at once
 		p.ask("a/001", own) // and this one is in line
@@ -76,7 +76,7 @@ func TestThoseWhoJoinAreServedInOrder(t *testing.T) {
 func TestLookAheadChangesNothing(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
 		p.enqueue(tasks{}, "a", 3)
 		before := linesOf(t, server)
 		for _, lane := range []string{"a", "b"} {
@@ -111,7 +111,7 @@ func linesOf(t *testing.T, server *throttletest.Server) map[string]any {
 func TestJoiningAnEmptyLineIsHeard(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
 		ctx, stop := context.WithCancel(t.Context())
 		heard := make(chan string, 10)
 		var listening sync.WaitGroup
@@ -149,7 +149,7 @@ func TestJoiningAnEmptyLineIsHeard(t *testing.T) {
 func TestJoiningTogether(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
 		join := func() (positions []int64) {
 			positions = make([]int64, 100)
 			var together sync.WaitGroup
@@ -179,7 +179,7 @@ func TestJoiningTogether(t *testing.T) {
 func TestWhoJoinsStandsWhereItCame(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
 		for i := range 6 {
 			p.at(time.Duration(i) * time.Minute / 2)
 			p.ask(cost(i), map[string]string{"lane": "a"})
@@ -207,7 +207,7 @@ func TestWhoJoinsStandsWhereItCame(t *testing.T) {
 func TestUrgentTasksLookAhead(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newPlay(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
 		p.enqueue(tasks{}, "a", 5)
 		request := throttle.Request{Policy: "api", TaskID: "x", Attributes: map[string]string{
 			"lane": "a", throttle.PriorityAttribute: throttle.PriorityHigh,
@@ -232,7 +232,7 @@ func TestWhatCanNotJoin(t *testing.T) {
 	server := throttletest.Embedded(t)
 	limit := bucket("rate", 1, time.Minute, 1)
 	limit.Cost, limit.Per = "points", "key"
-	p := newPlay(t, server, throttle.Policy{Limits: []throttle.Limit{limit}})
+	p := newSimulation(t, server, throttle.Policy{Limits: []throttle.Limit{limit}})
 	for name, step := range map[string]func(context.Context, throttle.Request) (throttle.Decision, error){
 		"look ahead": p.limiter.LookAhead,
 		"join": func(ctx context.Context, request throttle.Request) (throttle.Decision, error) {

@@ -44,7 +44,7 @@ func (v *vessel) forget(at time.Time) {
 // twoBuckets is a bucket that all users share, and one for each user, as they are and
 // by their definition.
 type twoBuckets struct {
-	*bench
+	*testLimiter
 	shared *vessel
 	own    map[string]*vessel
 	each   vessel // what a user's is at first
@@ -60,7 +60,7 @@ func newTwoBuckets(t *testing.T, random *rand.Rand) *twoBuckets {
 	}
 	own := bucket("own", 1, two.each.token, two.each.capacity)
 	own.Per = "user"
-	two.bench = newBench(t, bucket("shared", 1, two.shared.token, two.shared.capacity), own)
+	two.testLimiter = newTestLimiter(t, bucket("shared", 1, two.shared.token, two.shared.capacity), own)
 	return two
 }
 
@@ -164,7 +164,7 @@ func TestPutOffSlotsOutliveOtherLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, shared, own)
+			b := newTestLimiter(t, shared, own)
 			for _, user := range []string{"a", "b", "c", "d", "e"} {
 				require.Equal(t, noon, b.reserve(time.Minute, "user", user).At.UTC())
 				require.Equal(t, noon.Add(10*time.Second), b.reserve(time.Minute, "user", user).At.UTC(), user)

@@ -91,7 +91,7 @@ func TestReconcileAgainstModel(t *testing.T) {
 
 // modelRun is one history of the model.
 type modelRun struct {
-	toldBench
+	toldLimiter
 	upstream     *theirs
 	random       *rand.Rand
 	flights      []*flight
@@ -104,7 +104,7 @@ func newModelRun(t *testing.T, u *theirs, random *rand.Rand) *modelRun {
 	t.Helper()
 	// Twice of what the upstream allows is declared.
 	b := newTold(t, throttle.Upstream{}, window("w", 2*u.limit, u.window, throttle.AnchorFirst))
-	return &modelRun{toldBench: b, upstream: u, random: random, refused: map[int64]int{}}
+	return &modelRun{toldLimiter: b, upstream: u, random: random, refused: map[int64]int{}}
 }
 
 // run lets as many calls start as may, all the time.
@@ -201,12 +201,12 @@ func FuzzReconcile(f *testing.F) {
 	})
 }
 
-func newFuzzed(f *testing.F) *bench {
+func newFuzzed(f *testing.F) *testLimiter {
 	server, clock := throttletest.EmbeddedAt(f, noon)
 	limiter, err := throttle.New(server.Client(), &throttle.Config{Policies: []throttle.Policy{{
 		Name: "api", Upstream: &throttle.Upstream{},
 		Limits: []throttle.Limit{window("w", 100, time.Minute, throttle.AnchorClock)},
 	}}})
 	require.NoError(f, err)
-	return &bench{clock: clock, client: server.Client(), limiter: limiter}
+	return &testLimiter{clock: clock, client: server.Client(), limiter: limiter}
 }

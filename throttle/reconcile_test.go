@@ -12,10 +12,10 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// toldBench is a bench whose policy has one limit of 100 a minute and heeds its upstream.
-type toldBench struct{ *bench }
+// toldLimiter is a testLimiter whose policy has one limit of 100 a minute and heeds its upstream.
+type toldLimiter struct{ *testLimiter }
 
-func newTold(t *testing.T, u throttle.Upstream, limits ...throttle.Limit) toldBench {
+func newTold(t *testing.T, u throttle.Upstream, limits ...throttle.Limit) toldLimiter {
 	t.Helper()
 	if limits == nil {
 		limits = []throttle.Limit{window("w", 100, time.Minute, throttle.AnchorClock)}
@@ -25,11 +25,11 @@ func newTold(t *testing.T, u throttle.Upstream, limits ...throttle.Limit) toldBe
 		Policies: []throttle.Policy{{Name: "api", Limits: limits, Upstream: &u}},
 	})
 	require.NoError(t, err)
-	return toldBench{&bench{t, clock, server.Client(), limiter}}
+	return toldLimiter{&testLimiter{t, clock, server.Client(), limiter}}
 }
 
 // start is a call that was let through.
-func (b toldBench) start(attributes ...string) *throttle.Reservation {
+func (b toldLimiter) start(attributes ...string) *throttle.Reservation {
 	b.t.Helper()
 	r := b.reserve(0, attributes...)
 	require.Equal(b.t, throttle.Granted, r.Outcome, "held by %s for %s", r.HeldBy, r.RetryAfter())
@@ -37,7 +37,7 @@ func (b toldBench) start(attributes ...string) *throttle.Reservation {
 }
 
 // starts lets as many calls through as may pass now, at most `most`.
-func (b toldBench) starts(most int, attributes ...string) (calls []*throttle.Reservation) {
+func (b toldLimiter) starts(most int, attributes ...string) (calls []*throttle.Reservation) {
 	b.t.Helper()
 	for range most {
 		r := b.reserve(0, attributes...)
@@ -50,13 +50,13 @@ func (b toldBench) starts(most int, attributes ...string) (calls []*throttle.Res
 }
 
 // hears ends a call with what its response says of the limit "w", at the time of the
-// bench's clock; the upstream's own clock is an hour ahead of it.
-func (b toldBench) hears(r *throttle.Reservation, remaining int64, reset time.Duration) throttle.Learned {
+// limiter's clock; the upstream's own clock is an hour ahead of it.
+func (b toldLimiter) hears(r *throttle.Reservation, remaining int64, reset time.Duration) throttle.Learned {
 	b.t.Helper()
 	return b.told(r, throttle.Reading{Limit: 50, Remaining: remaining, Reset: reset, Window: time.Minute})
 }
 
-func (b toldBench) told(r *throttle.Reservation, reading throttle.Reading) throttle.Learned {
+func (b toldLimiter) told(r *throttle.Reservation, reading throttle.Reading) throttle.Learned {
 	b.t.Helper()
 	heard, err := r.Reconcile(b.t.Context(), throttle.Observation{
 		Date: b.clock.Now().Add(time.Hour), Quotas: map[string]throttle.Reading{"w": reading},
@@ -104,7 +104,7 @@ func TestOutOfOrderResponsesDoNoHarm(t *testing.T) {
 }
 
 // left is what the upstream's quota leaves now.
-func (b toldBench) left() int64 {
+func (b toldLimiter) left() int64 {
 	b.t.Helper()
 	d, err := b.limiter.Peek(b.t.Context(), request(0))
 	require.NoError(b.t, err)
@@ -172,7 +172,7 @@ func TestWindowThatGoesOn(t *testing.T) {
 
 // hearsOfTheSame is hears for a request that was sent a while ago, of the same window as ever
 // by the upstream's clock, but with another time left of it.
-func (b toldBench) hearsOfTheSame(r *throttle.Reservation, remaining int64, reset, ago time.Duration) {
+func (b toldLimiter) hearsOfTheSame(r *throttle.Reservation, remaining int64, reset, ago time.Duration) {
 	b.t.Helper()
 	reading := throttle.Reading{Limit: 50, Remaining: remaining, Reset: max(reset, time.Second), Window: time.Minute}
 	_, err := r.Reconcile(b.t.Context(), throttle.Observation{

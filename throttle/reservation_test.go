@@ -29,7 +29,7 @@ func TestWaitReturnsAtTheSlot(t *testing.T) {
 
 func TestWaitTellsADenial(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("b", 1, time.Hour, 1))
+	b := newTestLimiter(t, bucket("b", 1, time.Hour, 1))
 	b.reserve(0)
 	err := b.reserve(time.Second).Wait(t.Context())
 	throttled := (*throttle.ThrottledError)(nil)
@@ -42,7 +42,7 @@ func TestWaitTellsADenial(t *testing.T) {
 // A caller that stops waiting gives its slot back.
 func TestWaitCancelsWithItsContext(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("b", 1, time.Hour, 1))
+	b := newTestLimiter(t, bucket("b", 1, time.Hour, 1))
 	b.reserve(0)
 	r := b.reserve(2 * time.Hour)
 	require.Equal(t, throttle.Granted, r.Outcome)
@@ -70,7 +70,7 @@ func TestLateStartReservesAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, test.limit)
+			b := newTestLimiter(t, test.limit)
 			r := b.reserve(time.Hour)
 			b.at(time.Second) // by the time it wakes, Redis's clock has gone on
 			outlast(test.late + 2*time.Millisecond)
@@ -84,7 +84,7 @@ func TestLateStartReservesAnew(t *testing.T) {
 // A start that could fall into the next window is no start of this one.
 func TestNoStartAfterItsWindow(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, window("w", 5, time.Minute, throttle.AnchorClock))
+	b := newTestLimiter(t, window("w", 5, time.Minute, throttle.AnchorClock))
 	b.at(time.Minute - time.Millisecond)
 	r := b.reserve(0)
 	require.Equal(t, throttle.Granted, r.Outcome)
@@ -98,7 +98,7 @@ func TestNoStartAfterItsWindow(t *testing.T) {
 // Who can keep no slot at all starts nothing.
 func TestWaitGivesUpWhenAlwaysLate(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, window("w", 5, time.Minute, throttle.AnchorClock))
+	b := newTestLimiter(t, window("w", 5, time.Minute, throttle.AnchorClock))
 	b.at(time.Minute - time.Microsecond) // and there Redis's clock stands
 	err := b.reserve(0).Wait(t.Context())
 	throttled := (*throttle.ThrottledError)(nil)

@@ -219,7 +219,7 @@ func tellOfALine(t testing.TB, client *redis.Client, seed uint64, ops int) {
 		}
 	}
 	random := rand.New(rand.NewPCG(seed, 7))
-	d := &duel{t: t, client: client, random: random, now: duelEpoch, ended: map[int]bool{}}
+	d := &comparison{t: t, client: client, random: random, now: comparisonEpoch, ended: map[int]bool{}}
 	d.limit = numbers(random)
 	d.oracle = newLogOracle(d.limit)
 	d.flush()
@@ -249,7 +249,7 @@ func tellOfALine(t testing.TB, client *redis.Client, seed uint64, ops int) {
 
 // reserveTogether asks for several starts in one script call, whose slots may be
 // many periods away. The oracle hears of them one by one.
-func (d *duel) reserveTogether(n int, periods int64) {
+func (d *comparison) reserveTogether(n int, periods int64) {
 	d.t.Helper()
 	passengers := make([]*passenger, n)
 	for i := range passengers {
@@ -264,14 +264,14 @@ func (d *duel) reserveTogether(n int, periods int64) {
 		require.NoError(d.t, err)
 		passengers[i] = newPassenger(claim, d.limiter)
 	}
-	CallsOf(d.limiter, "duel").reserveAll(passengers)
+	CallsOf(d.limiter, "api").reserveAll(passengers)
 	for _, p := range passengers {
 		require.NoError(d.t, p.err)
 		r, cost, wait := p.reservation, p.claim.costs[0], p.claim.request.MaxWait.Microseconds()
 		granted, at := d.oracle.reserve(d.now, wait, cost, "task")
-		d.tell("reserve cost %d wait %d -> %v %d", cost, wait, r.Outcome, r.At.UnixMicro()-duelEpoch)
+		d.tell("reserve cost %d wait %d -> %v %d", cost, wait, r.Outcome, r.At.UnixMicro()-comparisonEpoch)
 		if (r.Outcome == Granted) != granted || r.At.UnixMicro() != at {
-			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-duelEpoch)
+			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-comparisonEpoch)
 		}
 		if granted {
 			d.granted = append(d.granted, r)

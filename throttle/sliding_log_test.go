@@ -24,40 +24,40 @@ func slidingLog(name string, count int64, period time.Duration) throttle.Limit {
 	}
 }
 
-// logBench is a limiter for a policy named "api" on either server, at a time that
+// logLimiter is a limiter for a policy named "api" on either server, at a time that
 // the test says.
-type logBench struct {
+type logLimiter struct {
 	t       *testing.T
 	client  *redis.Client
 	limiter *throttle.Limiter
 	now     time.Time
 }
 
-func newLogBench(t *testing.T, server *throttletest.Server, limits ...throttle.Limit) *logBench {
+func newLogLimiter(t *testing.T, server *throttletest.Server, limits ...throttle.Limit) *logLimiter {
 	t.Helper()
-	b := &logBench{t: t, client: server.Client()}
+	b := &logLimiter{t: t, client: server.Client()}
 	b.change(limits...)
 	b.at(0)
 	return b
 }
 
 // change gives the policy other limits, as a new policies file does.
-func (b *logBench) change(limits ...throttle.Limit) {
+func (b *logLimiter) change(limits ...throttle.Limit) {
 	b.t.Helper()
 	b.limiter = newLimiter(b.t, b.client, "api", limits...)
 	throttle.RunByClockKey(b.limiter, "clock")
 }
 
-func (b *logBench) at(afterNoon time.Duration) { b.set(noon.Add(afterNoon)) }
+func (b *logLimiter) at(afterNoon time.Duration) { b.set(noon.Add(afterNoon)) }
 
-func (b *logBench) set(now time.Time) {
+func (b *logLimiter) set(now time.Time) {
 	b.t.Helper()
 	b.now = now
 	require.NoError(b.t, b.client.Set(b.t.Context(), "clock", now.UnixMicro(), 0).Err())
 }
 
 // reserve asks for the start of a task of that name and cost.
-func (b *logBench) reserve(who string, cost int, wait time.Duration) *throttle.Reservation {
+func (b *logLimiter) reserve(who string, cost int, wait time.Duration) *throttle.Reservation {
 	b.t.Helper()
 	asked := request(wait, "cost", strconv.Itoa(cost))
 	asked.TaskID = who
@@ -67,14 +67,14 @@ func (b *logBench) reserve(who string, cost int, wait time.Duration) *throttle.R
 }
 
 // granted is reserve of what must be granted.
-func (b *logBench) granted(who string, cost int, wait time.Duration) *throttle.Reservation {
+func (b *logLimiter) granted(who string, cost int, wait time.Duration) *throttle.Reservation {
 	b.t.Helper()
 	r := b.reserve(who, cost, wait)
 	require.Equal(b.t, throttle.Granted, r.Outcome)
 	return r
 }
 
-func (b *logBench) peek(cost int) throttle.Decision {
+func (b *logLimiter) peek(cost int) throttle.Decision {
 	b.t.Helper()
 	d, err := b.limiter.Peek(b.t.Context(), request(0, "cost", strconv.Itoa(cost)))
 	require.NoError(b.t, err)
@@ -82,7 +82,7 @@ func (b *logBench) peek(cost int) throttle.Decision {
 }
 
 // recent lists who started lately, as "name:cost@seconds after noon".
-func (b *logBench) recent(limit string, most int) []string {
+func (b *logLimiter) recent(limit string, most int) []string {
 	b.t.Helper()
 	starts, err := b.limiter.Recent(b.t.Context(), request(0), limit, most)
 	require.NoError(b.t, err)
@@ -94,7 +94,7 @@ func (b *logBench) recent(limit string, most int) []string {
 }
 
 // stored returns everything that the log keeps.
-func (b *logBench) stored(limit string) []redis.Z {
+func (b *logLimiter) stored(limit string) []redis.Z {
 	b.t.Helper()
 	members, err := b.client.ZRangeWithScores(b.t.Context(), "rm:{api}:"+limit, 0, -1).Result()
 	require.NoError(b.t, err)
@@ -105,7 +105,7 @@ func (b *logBench) stored(limit string) []redis.Z {
 func TestS6SlidingLogSeveralRules(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("second", 1, time.Second), slidingLog("minute", 5, time.Minute))
+		b := newLogLimiter(t, server, slidingLog("second", 1, time.Second), slidingLog("minute", 5, time.Minute))
 		for i, step := range []struct {
 			second int
 			passes bool
@@ -132,7 +132,7 @@ func TestS6SlidingLogSeveralRules(t *testing.T) {
 func TestS3ListLimiterRemembersWho(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("list", 5, 10*time.Second))
+		b := newLogLimiter(t, server, slidingLog("list", 5, 10*time.Second))
 		assert.Empty(t, b.recent("list", 10))
 		b.granted("ann", 1, 0)
 		b.at(time.Second)
@@ -161,7 +161,7 @@ func TestS3ListLimiterRemembersWho(t *testing.T) {
 func TestRecentTellsCostsAsAdjusted(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("log", 12, time.Minute))
+		b := newLogLimiter(t, server, slidingLog("log", 12, time.Minute))
 		r := []*throttle.Reservation{b.granted("a", 2, 0), b.granted("b", 2, 0), b.granted("c", 1, 0), b.granted("d", 2, 0)}
 		for i, cost := range []string{"4", "30", "1", "0"} {
 			require.NoError(t, r[i].Adjust(t.Context(), map[string]string{"cost": cost}))
@@ -181,7 +181,7 @@ func TestRecentErrors(t *testing.T) {
 	server := throttletest.Embedded(t)
 	log := slidingLog("log", 5, time.Minute)
 	log.Per = "tenant"
-	b := newLogBench(t, server, log, window("window", 1, time.Minute, ""))
+	b := newLogLimiter(t, server, log, window("window", 1, time.Minute, ""))
 	ask := func(request throttle.Request, limit string) error {
 		_, err := b.limiter.Recent(t.Context(), request, limit, 10)
 		return err
@@ -205,7 +205,7 @@ func TestRecentErrors(t *testing.T) {
 func TestSlidingLogPatience(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("log", 4, time.Minute))
+		b := newLogLimiter(t, server, slidingLog("log", 4, time.Minute))
 		for second, cost := range []int{1, 2, 1} {
 			b.at(time.Duration(second) * time.Second)
 			b.granted("", cost, 0)
@@ -230,7 +230,7 @@ func TestSlidingLogPatience(t *testing.T) {
 func TestSlidingLogBetweenSlots(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("log", 3, 10*time.Second))
+		b := newLogLimiter(t, server, slidingLog("log", 3, 10*time.Second))
 		b.granted("a", 2, 0)
 		assert.Equal(t, noon.Add(10*time.Second+throttle.Lateness), b.granted("b", 3, time.Minute).At.UTC())
 		assert.Equal(t, noon, b.granted("c", 1, time.Minute).At.UTC(), "there is room before that slot")
@@ -248,7 +248,7 @@ func TestSlidingLogBetweenSlots(t *testing.T) {
 func TestSlidingLogCancelsItsOwn(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("log", 6, time.Minute))
+		b := newLogLimiter(t, server, slidingLog("log", 6, time.Minute))
 		first, second := b.granted("same", 2, 0), b.granted("same", 2, 0)
 		b.granted("same", 2, 0)
 		require.NoError(t, second.Cancel(t.Context()))
@@ -270,7 +270,7 @@ func TestSlidingLogCancelsItsOwn(t *testing.T) {
 func TestSlidingLogNumbersAreNotGivenTwice(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("log", 1, time.Minute))
+		b := newLogLimiter(t, server, slidingLog("log", 1, time.Minute))
 		r := b.granted("", 1, 0)
 		require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "0"}))
 		b.granted("", 1, 0)
@@ -284,7 +284,7 @@ func TestSlidingLogNumbersAreNotGivenTwice(t *testing.T) {
 func TestSlidingLogClockSetBack(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("log", 4, time.Minute))
+		b := newLogLimiter(t, server, slidingLog("log", 4, time.Minute))
 		b.granted("", 3, 0)
 		b.at(time.Minute + 500*time.Millisecond)
 		b.granted("", 1, 0)
@@ -301,7 +301,7 @@ func TestSlidingLogClockSetBack(t *testing.T) {
 func TestSlidingLogAdjustsWhatWasLost(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("log", 9, time.Minute))
+		b := newLogLimiter(t, server, slidingLog("log", 9, time.Minute))
 		b.granted("same", 1, 0)
 		r := b.granted("same", 1, 0)
 		require.NoError(t, b.client.FlushDB(t.Context()).Err())
@@ -322,7 +322,7 @@ func TestSlidingLogCostAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		for _, count := range []int64{1, 2, 3} {
-			b := newLogBench(t, server, slidingLog("log"+strconv.FormatInt(count, 10), count, time.Minute))
+			b := newLogLimiter(t, server, slidingLog("log"+strconv.FormatInt(count, 10), count, time.Minute))
 			r := b.granted("", 1, 0)
 			for _, step := range []struct {
 				cost      int64
@@ -341,7 +341,7 @@ func TestSlidingLogCostAboveTheLimit(t *testing.T) {
 func TestSlidingLogNumbersChange(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("log", 4, time.Minute))
+		b := newLogLimiter(t, server, slidingLog("log", 4, time.Minute))
 		for range 4 {
 			b.granted("", 1, 0)
 		}
@@ -365,7 +365,7 @@ func TestSlidingLogNumbersChange(t *testing.T) {
 // Law 2: a denial, a peek and an impossible request leave the server as it was.
 func TestSlidingLogDenialsChangeNothing(t *testing.T) {
 	t.Parallel()
-	b := newLogBench(t, throttletest.Redis(t), slidingLog("log", 3, time.Minute), slidingLog("short", 2, time.Second))
+	b := newLogLimiter(t, throttletest.Redis(t), slidingLog("log", 3, time.Minute), slidingLog("short", 2, time.Second))
 	for range 2 {
 		b.granted("a", 1, 0)
 	}
@@ -391,7 +391,7 @@ func TestSlidingLogDenialsChangeNothing(t *testing.T) {
 func TestSlidingLogForeignKey(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("first", 3, time.Minute), slidingLog("log", 3, time.Minute),
+		b := newLogLimiter(t, server, slidingLog("first", 3, time.Minute), slidingLog("log", 3, time.Minute),
 			window("window", 3, time.Minute, ""))
 		const key = "rm:{api}:log"
 		for kind, put := range map[string]func() error{
@@ -430,7 +430,7 @@ func TestSlidingLogKeyExpires(t *testing.T) {
 func TestSlidingLogLargestCost(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogBench(t, server, slidingLog("log", throttle.MaxLogCount, time.Minute))
+		b := newLogLimiter(t, server, slidingLog("log", throttle.MaxLogCount, time.Minute))
 		r := b.granted("all", throttle.MaxLogCount, 0)
 		assert.Equal(t, []string{"all:10000@0"}, b.recent("log", 5))
 		assert.Equal(t, throttle.Denied, b.peek(1).Outcome)
@@ -449,7 +449,7 @@ func TestSlidingLogLargestCost(t *testing.T) {
 // until then.
 func TestSlidingLogForgetsBitByBit(t *testing.T) {
 	t.Parallel()
-	b := newLogBench(t, throttletest.Redis(t), slidingLog("log", 1000, time.Minute))
+	b := newLogLimiter(t, throttletest.Redis(t), slidingLog("log", 1000, time.Minute))
 	for i := range 100 {
 		b.at(time.Duration(i) * time.Millisecond)
 		b.granted("old", 10, 0)
@@ -472,7 +472,7 @@ func TestSlidingLogTogether(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		const callers, count = 300, 50
-		b := newLogBench(t, server, slidingLog("log", count, time.Second), slidingLog("long", 10*count, time.Minute))
+		b := newLogLimiter(t, server, slidingLog("log", count, time.Second), slidingLog("long", 10*count, time.Minute))
 		for _, seconds := range []int{0, 1} {
 			b.at(time.Duration(seconds) * 1005 * time.Millisecond)
 			var (
@@ -506,7 +506,7 @@ func TestSlidingLogNeverOver(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
 	const count, most, period = 20, 5, 100 * time.Millisecond
-	b := newLogBench(t, server, slidingLog("log", count, period))
+	b := newLogLimiter(t, server, slidingLog("log", count, period))
 	random := rand.New(rand.NewPCG(6, 3))
 	upTo := func(d time.Duration) time.Duration {
 		return time.Duration(random.Int64N(d.Microseconds())) * time.Microsecond
@@ -561,7 +561,7 @@ func latestOf(a, b time.Time) time.Time {
 // the line of slots ahead is.
 func TestSlidingLogWorkIsBounded(t *testing.T) {
 	t.Parallel()
-	b := newLogBench(t, throttletest.Redis(t), slidingLog("log", 2000, time.Minute), slidingLog("second", 40, time.Second))
+	b := newLogLimiter(t, throttletest.Redis(t), slidingLog("log", 2000, time.Minute), slidingLog("second", 40, time.Second))
 	commands := func(do func()) (n int) {
 		require.NoError(t, b.client.ConfigResetStat(t.Context()).Err())
 		do()
@@ -588,11 +588,11 @@ func TestSlidingLogWorkIsBounded(t *testing.T) {
 // they ask ahead or at the very instant at which they would pass.
 func TestSlidingLogLateStarts(t *testing.T) {
 	t.Parallel()
-	ask := map[string]func(b *logBench, period time.Duration) *throttle.Reservation{
-		"ahead": func(b *logBench, period time.Duration) *throttle.Reservation {
+	ask := map[string]func(b *logLimiter, period time.Duration) *throttle.Reservation{
+		"ahead": func(b *logLimiter, period time.Duration) *throttle.Reservation {
 			return b.granted("", 1, 100*period)
 		},
-		"as they pass": func(b *logBench, period time.Duration) *throttle.Reservation {
+		"as they pass": func(b *logLimiter, period time.Duration) *throttle.Reservation {
 			d := b.peek(1)
 			b.set(b.now.Add(d.RetryAfter()))
 			return b.granted("", 1, period)
@@ -602,7 +602,7 @@ func TestSlidingLogLateStarts(t *testing.T) {
 		time.Second: 10 * time.Millisecond, time.Minute: throttle.Lateness,
 	} {
 		for name, next := range ask {
-			b := newLogBench(t, throttletest.Redis(t), slidingLog("log", 5, period))
+			b := newLogLimiter(t, throttletest.Redis(t), slidingLog("log", 5, period))
 			random := rand.New(rand.NewPCG(uint64(period), 5))
 			var starts []time.Time
 			for range 200 {

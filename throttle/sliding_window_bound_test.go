@@ -14,9 +14,9 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// slidingBench is a sliding window whose clock the test moves, on a server of the
+// slidingLimiter is a sliding window whose clock the test moves, on a server of the
 // test's own.
-type slidingBench struct {
+type slidingLimiter struct {
 	t       testing.TB
 	client  *redis.Client
 	limiter *Limiter
@@ -24,31 +24,31 @@ type slidingBench struct {
 	now     time.Time
 }
 
-func newSlidingBench(t testing.TB, server *throttletest.Server, limit Limit) *slidingBench {
+func newSlidingLimiter(t testing.TB, server *throttletest.Server, limit Limit) *slidingLimiter {
 	t.Helper()
 	limit.Name, limit.Cost = "limit", "cost"
-	b := &slidingBench{t: t, client: server.Client(), limit: limit}
+	b := &slidingLimiter{t: t, client: server.Client(), limit: limit}
 	limiter, err := New(b.client, &Config{Policies: []Policy{{Name: "api", Limits: []Limit{limit}}}})
 	require.NoError(t, err)
-	RunByClockKey(limiter, duelClock)
+	RunByClockKey(limiter, comparisonClock)
 	b.limiter = limiter
 	require.NoError(t, b.client.FlushDB(t.Context()).Err())
-	b.at(time.UnixMicro(duelEpoch))
+	b.at(time.UnixMicro(comparisonEpoch))
 	return b
 }
 
-func (b *slidingBench) at(t time.Time) {
+func (b *slidingLimiter) at(t time.Time) {
 	b.t.Helper()
 	b.now = t.Truncate(time.Microsecond)
-	require.NoError(b.t, b.client.Set(b.t.Context(), duelClock, b.now.UnixMicro(), 0).Err())
+	require.NoError(b.t, b.client.Set(b.t.Context(), comparisonClock, b.now.UnixMicro(), 0).Err())
 }
 
-func (b *slidingBench) advance(d time.Duration) {
+func (b *slidingLimiter) advance(d time.Duration) {
 	b.t.Helper()
 	b.at(b.now.Add(d))
 }
 
-func (b *slidingBench) reserve(cost int64, wait time.Duration) *Reservation {
+func (b *slidingLimiter) reserve(cost int64, wait time.Duration) *Reservation {
 	b.t.Helper()
 	r, err := b.limiter.Reserve(b.t.Context(), Request{
 		Policy: "api", MaxWait: wait, Attributes: map[string]string{"cost": strconv.FormatInt(cost, 10)},
@@ -58,7 +58,7 @@ func (b *slidingBench) reserve(cost int64, wait time.Duration) *Reservation {
 }
 
 // reserveTogether makes n reservations in one call.
-func (b *slidingBench) reserveTogether(n int, wait time.Duration) {
+func (b *slidingLimiter) reserveTogether(n int, wait time.Duration) {
 	b.t.Helper()
 	passengers := make([]*passenger, n)
 	for i := range passengers {
@@ -74,7 +74,7 @@ func (b *slidingBench) reserveTogether(n int, wait time.Duration) {
 }
 
 // size is how many bytes the limit's state has.
-func (b *slidingBench) size() int64 {
+func (b *slidingLimiter) size() int64 {
 	b.t.Helper()
 	size, err := b.client.StrLen(b.t.Context(), stateKey("api", "limit", "")).Result()
 	require.NoError(b.t, err)
@@ -100,7 +100,7 @@ func TestSlidingWindowIsNeverOver(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		for seed := range uint64(20) {
 			random := rand.New(rand.NewPCG(seed, 5))
-			b := newSlidingBench(t, server, randomSlidingLimit(random))
+			b := newSlidingLimiter(t, server, randomSlidingLimit(random))
 			starts := b.randomStarts(random, 200)
 			most := throttletest.MaxInAnyInterval(starts, b.limit.Rate.Period+time.Microsecond)
 			require.LessOrEqual(t, int64(most), b.limit.Rate.Count, "seed %d: %s", seed, b.limit.String())
@@ -110,7 +110,7 @@ func TestSlidingWindowIsNeverOver(t *testing.T) {
 
 // randomStarts lets requests come and go, and returns when their tasks start, once
 // for each token.
-func (b *slidingBench) randomStarts(random *rand.Rand, operations int) (starts []time.Time) {
+func (b *slidingLimiter) randomStarts(random *rand.Rand, operations int) (starts []time.Time) {
 	b.t.Helper()
 	period, count := b.limit.Rate.Period, b.limit.Rate.Count
 	var held []*Reservation
@@ -159,7 +159,7 @@ func TestSlidingWindowIsUsed(t *testing.T) {
 	}{{1, 1}, {5, 1}, {5, 4}, {3, 10}, {40, 20}} {
 		for _, wait := range []time.Duration{0, time.Hour} {
 			limit := slidingLimit(c.count, c.span, 10*time.Millisecond)
-			b := newSlidingBench(t, server, limit)
+			b := newSlidingLimiter(t, server, limit)
 			ends := b.now.Add(rounds * (limit.Rate.Period + limit.Precision))
 			random := rand.New(rand.NewPCG(1, uint64(c.span)))
 			used := int64(0)
@@ -184,7 +184,7 @@ func TestSlidingWindowPatienceIsRewarded(t *testing.T) {
 	denied, server := 0, throttletest.Redis(t)
 	for seed := range uint64(80) {
 		random := rand.New(rand.NewPCG(seed, 6))
-		b := newSlidingBench(t, server, randomSlidingLimit(random))
+		b := newSlidingLimiter(t, server, randomSlidingLimit(random))
 		for range 40 {
 			cost := 1 + random.Int64N(b.limit.Rate.Count)
 			b.reserve(cost, time.Duration(random.IntN(2))*3*b.limit.Rate.Period)
@@ -209,7 +209,7 @@ func TestSlidingWindowPatienceIsRewarded(t *testing.T) {
 func TestSlidingWindowStaysSmall(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
-	b := newSlidingBench(t, server, slidingLimit(10_000_000, 1000, time.Millisecond))
+	b := newSlidingLimiter(t, server, slidingLimit(10_000_000, 1000, time.Millisecond))
 	b.reserve(1, 0)
 	assert.Less(t, b.size(), int64(80), "one bucket")
 	for range 1100 {
@@ -223,7 +223,7 @@ func TestSlidingWindowStaysSmall(t *testing.T) {
 	}
 	assert.Less(t, b.size(), full, "more of the same bucket")
 
-	b = newSlidingBench(t, server, slidingLimit(1, 1, time.Millisecond))
+	b = newSlidingLimiter(t, server, slidingLimit(1, 1, time.Millisecond))
 	for range 12 {
 		b.reserveTogether(499, time.Second)
 		b.advance(-time.Hour)
@@ -236,7 +236,7 @@ func TestSlidingWindowStaysSmall(t *testing.T) {
 // even where a bucket was known to have no room in between.
 func TestSlidingWindowClockStepsBack(t *testing.T) {
 	t.Parallel()
-	b := newSlidingBench(t, throttletest.Redis(t), slidingLimit(3, 5, time.Second))
+	b := newSlidingLimiter(t, throttletest.Redis(t), slidingLimit(3, 5, time.Second))
 	for range 9 {
 		require.Equal(t, Granted, b.reserve(1, time.Hour).Outcome)
 	}

@@ -23,7 +23,7 @@ func sliding(name string, count int64, period, precision time.Duration) throttle
 // a whole period old.
 func TestS7SlidingWindowOneRule(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, sliding("rule", 3, 4*time.Second, time.Second))
+	b := newTestLimiter(t, sliding("rule", 3, 4*time.Second, time.Second))
 	for i, step := range []struct {
 		at        time.Duration
 		granted   bool
@@ -55,7 +55,7 @@ func TestS7SlidingWindowOneRule(t *testing.T) {
 // Several rules: all must pass, else none counts; each answers for itself.
 func TestS7SlidingWindowSeveralRules(t *testing.T) {
 	t.Parallel()
-	b := newBench(t,
+	b := newTestLimiter(t,
 		sliding("second", 2, time.Second, 100*time.Millisecond), sliding("minute", 5, time.Minute, time.Second))
 	type answer struct {
 		remaining int64
@@ -89,7 +89,7 @@ func TestS7SlidingWindowSeveralRules(t *testing.T) {
 // A bucket's slots are spread over it, and its end is left free for late starts.
 func TestSlidingWindowSpreadsWithinABucket(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, sliding("w", 8, 4*time.Second, 2*time.Second))
+	b := newTestLimiter(t, sliding("w", 8, 4*time.Second, 2*time.Second))
 	for i, want := range []time.Duration{
 		0, 0, 0, 0, 0, 0, 0, 0, // now is not spread
 		6000, 6187, 6375, 6562, 6750, 6937, 7125, 7312, // from 6s to 7.5s of the bucket [6s, 8s)
@@ -105,7 +105,7 @@ func TestSlidingWindowInsertsBeforeSlotsAhead(t *testing.T) {
 	t.Parallel()
 	each := window("each", 1, 2*time.Second, throttle.AnchorClock)
 	each.Per = "user"
-	b := newBench(t, sliding("all", 3, time.Second, 100*time.Millisecond), each)
+	b := newTestLimiter(t, sliding("all", 3, time.Second, 100*time.Millisecond), each)
 	for _, user := range []string{"ann", "bea"} {
 		require.Equal(t, noon, b.reserve(0, "user", user).At.UTC())
 	}
@@ -121,7 +121,7 @@ func TestSlidingWindowInsertsBeforeSlotsAhead(t *testing.T) {
 
 func TestSlidingWindowReachesAThousandBucketsAhead(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, sliding("w", 1, time.Second, time.Second))
+	b := newTestLimiter(t, sliding("w", 1, time.Second, time.Second))
 	b.at(300 * time.Millisecond)
 	last := time.Duration(0)
 	for {
@@ -155,7 +155,7 @@ func TestSlidingWindowKeepsTheUsedShareOnAChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, c.was)
+			b := newTestLimiter(t, c.was)
 			for i := range 6 {
 				b.at(time.Duration(25+i) * second)
 				b.reserve(0)
@@ -177,7 +177,7 @@ func TestSlidingWindowKeepsTheUsedShareOnAChange(t *testing.T) {
 
 func TestSlidingWindowSlotsAheadOutliveAChange(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, sliding("w", 2, 2*time.Second, time.Second))
+	b := newTestLimiter(t, sliding("w", 2, 2*time.Second, time.Second))
 	var held []*throttle.Reservation
 	for range 4 {
 		held = append(held, b.reserve(time.Minute))
@@ -197,7 +197,7 @@ func TestSlidingWindowSlotsAheadOutliveAChange(t *testing.T) {
 
 func TestSlidingWindowLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, sliding("w", 3, time.Second, 100*time.Millisecond))
+	b := newTestLimiter(t, sliding("w", 3, time.Second, 100*time.Millisecond))
 	var held []*throttle.Reservation
 	for range 20 {
 		held = append(held, b.reserve(time.Minute))
@@ -213,7 +213,7 @@ func TestSlidingWindowLeavesNothingBehind(t *testing.T) {
 
 func TestSlidingWindowDenialsAndPeeksChangeNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, sliding("w", 5, time.Second, 100*time.Millisecond))
+	b := newTestLimiter(t, sliding("w", 5, time.Second, 100*time.Millisecond))
 	for range 12 {
 		b.reserve(10*time.Second, "cost", "2")
 	}

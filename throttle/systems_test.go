@@ -19,7 +19,7 @@ func TestS1CounterPerTimeSlice(t *testing.T) {
 	t.Parallel()
 	limit := window("second", 10, time.Second, throttle.AnchorClock)
 	limit.Per = "ip"
-	b := newBench(t, limit)
+	b := newTestLimiter(t, limit)
 	for second := range 3 {
 		b.at(time.Duration(second)*time.Second + 300*time.Millisecond)
 		for n := range 12 {
@@ -36,7 +36,7 @@ func TestS1CounterPerTimeSlice(t *testing.T) {
 // S2: one counter that the first hit lets expire.
 func TestS2SingleCounterWithExpiry(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, window("counter", 2, time.Minute, throttle.AnchorFirst))
+	b := newTestLimiter(t, window("counter", 2, time.Minute, throttle.AnchorFirst))
 	b.at(17 * time.Second)
 	require.Equal(t, throttle.Granted, b.reserve(0).Outcome)
 	b.at(76 * time.Second)
@@ -53,7 +53,7 @@ func TestS2SingleCounterWithExpiry(t *testing.T) {
 // answers for itself.
 func TestS5SeveralFixedWindows(t *testing.T) {
 	t.Parallel()
-	b := newBench(t,
+	b := newTestLimiter(t,
 		window("second", 2, time.Second, throttle.AnchorClock), window("minute", 3, time.Minute, throttle.AnchorClock))
 	for i, step := range []struct {
 		at             time.Duration
@@ -84,7 +84,7 @@ func TestS8TokenBucketWithRefillAmount(t *testing.T) {
 	t.Parallel()
 	limit := bucket("bucket", 3, 500*time.Millisecond, 10)
 	limit.Refill, limit.Cost = throttle.RefillInterval, "take"
-	b := newBench(t, limit)
+	b := newTestLimiter(t, limit)
 	for i, step := range []struct {
 		at        time.Duration
 		take      int

@@ -22,9 +22,9 @@ func TestTogetherAsOneByOne(t *testing.T) {
 		for i := range limits {
 			limits[i] = randomJudged(random, fmt.Sprintf("l%d", i)).limit
 		}
-		together, apart := newBench(t, limits...), newBench(t, limits...)
+		together, apart := newTestLimiter(t, limits...), newTestLimiter(t, limits...)
 		if seed%2 == 0 {
-			together, apart = newTold(t, throttle.Upstream{}, limits...).bench, newTold(t, throttle.Upstream{}, limits...).bench
+			together, apart = newTold(t, throttle.Upstream{}, limits...).testLimiter, newTold(t, throttle.Upstream{}, limits...).testLimiter
 		}
 		now := time.Duration(0)
 		for step := range 40 {

@@ -12,7 +12,7 @@ import (
 // bucketOracle is a token bucket by its definition: each reservation moves the
 // instant at which the bucket is full by what its tokens are worth. Instants are in
 // parts, of which count make a microsecond, so that a token is exactly
-// period parts; counted from duelEpoch, they stay far below 2^63.
+// period parts; counted from comparisonEpoch, they stay far below 2^63.
 type bucketOracle struct {
 	count, period, capacity int64
 	next                    *bucketOracle // other numbers, not met yet
@@ -32,8 +32,8 @@ func newBucketOracle(l Limit) oracle {
 	}
 }
 
-func (o *bucketOracle) parts(us int64) int64 { return (us - duelEpoch) * o.count }
-func (o *bucketOracle) us(parts int64) int64 { return ceilDiv(parts, o.count) + duelEpoch }
+func (o *bucketOracle) parts(us int64) int64 { return (us - comparisonEpoch) * o.count }
+func (o *bucketOracle) us(parts int64) int64 { return ceilDiv(parts, o.count) + comparisonEpoch }
 
 func ceilDiv(a, b int64) int64 {
 	q := a / b
@@ -98,7 +98,7 @@ func (o *bucketOracle) tells(s bucketSlot) bool {
 // the refill has brought back nor a later slot was built on.
 func (o *bucketOracle) returnable(now int64, s bucketSlot) int64 {
 	empty := o.us(o.full) - ceilDiv(o.capacity*o.period, o.count) // of the last slot ahead
-	us := floorDiv(s.full, o.count) + duelEpoch - max(now, empty)
+	us := floorDiv(s.full, o.count) + comparisonEpoch - max(now, empty)
 	if us <= 0 {
 		return 0
 	}
@@ -120,7 +120,7 @@ func (o *bucketOracle) cancel(now int64, nth int) {
 		}
 	case o.returnable(now, s) >= s.cost:
 		o.full -= s.cost * o.period
-	case s.at >= now && s.at < floorDiv(o.full, o.count)+duelEpoch && len(free) < 64:
+	case s.at >= now && s.at < floorDiv(o.full, o.count)+comparisonEpoch && len(free) < 64:
 		i := slices.IndexFunc(free, func(f bucketSlot) bool { return f.at > s.at })
 		if i < 0 {
 			i = len(free)
@@ -176,10 +176,10 @@ func (o *bucketOracle) meet(now int64) {
 	case debt > 0:
 		next.full = next.parts(now + ceilDiv(debt*is, was))
 	default:
-		next.full = next.parts(floorDiv(o.full, o.count) + duelEpoch)
+		next.full = next.parts(floorDiv(o.full, o.count) + comparisonEpoch)
 	}
 	if was == is && o.capacity == next.capacity {
-		next.full, next.free = next.parts(floorDiv(o.full, o.count)+duelEpoch)+(o.full-floorDiv(o.full, o.count)*o.count), o.free
+		next.full, next.free = next.parts(floorDiv(o.full, o.count)+comparisonEpoch)+(o.full-floorDiv(o.full, o.count)*o.count), o.free
 	}
 	*o = *next
 	o.settle(now)
@@ -196,7 +196,7 @@ func (o *bucketOracle) status(now int64) (remaining, resetAfter int64) {
 }
 
 func (o *bucketOracle) flush() {
-	o.meet(duelEpoch)
+	o.meet(comparisonEpoch)
 	o.full, o.free, o.granted = alwaysFull, nil, nil
 }
 

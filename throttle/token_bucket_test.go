@@ -17,7 +17,7 @@ func TestTokenBucketVectors(t *testing.T) {
 	t.Parallel()
 	limit := bucket("b", 1, time.Second, 5)
 	limit.Cost = "cost"
-	b := newBench(t, limit)
+	b := newTestLimiter(t, limit)
 	for i, step := range []struct {
 		at        float64
 		cost      int
@@ -59,7 +59,7 @@ func TestTokenBucketVectors(t *testing.T) {
 // lost or gained over a thousand tokens.
 func TestTokenBucketIsExact(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, bucket("b", 3, time.Second, 1))
+	b := newTestLimiter(t, bucket("b", 3, time.Second, 1))
 	for i := range 1000 {
 		r := b.reserve(time.Hour)
 		require.Equal(t, throttle.Granted, r.Outcome)

@@ -21,7 +21,7 @@ func TestHandlerAdjustsItsReservation(t *testing.T) {
 		limits := []throttle.Limit{{
 			Name: "tokens", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Cost: "tokens",
 		}}
-		r := newRig(t, server, throttle.Policy{Limits: limits})
+		r := newTestServer(t, server, throttle.Policy{Limits: limits})
 		slots := make(chan time.Time, 1)
 		stop := r.serve(func(ctx context.Context, _ *asynq.Task) error {
 			reservation, ok := throttle.FromContext(ctx)
@@ -42,7 +42,7 @@ func TestHandlerAdjustsItsReservation(t *testing.T) {
 
 func TestHandlerOfNoPolicyHasNoReservation(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Hour)})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Hour)})
 	found := make(chan bool, 1)
 	r.serve(func(ctx context.Context, _ *asynq.Task) error {
 		_, ok := throttle.FromContext(ctx)

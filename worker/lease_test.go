@@ -21,7 +21,7 @@ func atOnce(n int64) []throttle.Limit {
 }
 
 // free tells how many slots are.
-func (r *rig) free() int64 {
+func (r *testServer) free() int64 {
 	r.t.Helper()
 	d, err := r.limiter.Peek(r.t.Context(), throttle.Request{Policy: "api"})
 	require.NoError(r.t, err)
@@ -34,7 +34,7 @@ func TestS10HandlersAtOnce(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		const slots = 3
-		r := newRig(t, server, throttle.Policy{Limits: atOnce(slots), MaxWait: 20 * time.Second})
+		r := newTestServer(t, server, throttle.Policy{Limits: atOnce(slots), MaxWait: 20 * time.Second})
 		r.config.Concurrency = 20
 		all := count(60)
 		var running, most atomic.Int64
@@ -70,7 +70,7 @@ func TestSlotEndsWithTheHandler(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		limits := atOnce(1)
 		limits[0].Lease = throttle.MinLease
-		r := newRig(t, server, throttle.Policy{Limits: limits, MaxWait: time.Minute})
+		r := newTestServer(t, server, throttle.Policy{Limits: limits, MaxWait: time.Minute})
 		var running atomic.Int64
 		stubborn, end := make(chan struct{}), make(chan struct{})
 		second := make(chan int64)
@@ -103,7 +103,7 @@ func TestSlotEndsWithTheHandler(t *testing.T) {
 
 func TestSlotEndsWithAPanic(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
 	r.serve(func(context.Context, *asynq.Task) error { panic("as handlers may") })
 	r.enqueue(1)
 	r.eventually("a failure", func() bool { return r.queue().Retry == 1 })
@@ -112,7 +112,7 @@ func TestSlotEndsWithAPanic(t *testing.T) {
 
 func TestSlotEndsWithAnError(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
 	r.serve(func(context.Context, *asynq.Task) error { return errors.New("a real failure") })
 	r.enqueue(1)
 	r.eventually("a failure", func() bool { return r.queue().Retry == 1 })
@@ -126,7 +126,7 @@ func TestFreedSlotWakesTheNext(t *testing.T) {
 	t.Parallel()
 	limits := atOnce(1)
 	limits[0].Lease = throttle.MaxLease
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: limits, MaxWait: 50 * time.Millisecond})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: limits, MaxWait: 50 * time.Millisecond})
 	running, err := r.limiter.Reserve(t.Context(), throttle.Request{Policy: "api"})
 	require.NoError(t, err)
 	all := count(1)
@@ -148,7 +148,7 @@ func TestFreedSlotWakesTheNext(t *testing.T) {
 // A task's ID is its own in its queue only.
 func TestTasksOfTwoQueuesHaveTheirOwnSlots(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
 	r.config.Queues = map[string]int{"default": 1, "other": 1}
 	started, end := make(chan struct{}), make(chan struct{})
 	r.serve(func(context.Context, *asynq.Task) error {
@@ -167,7 +167,7 @@ func TestTasksOfTwoQueuesHaveTheirOwnSlots(t *testing.T) {
 // Shutdown ends the waits at once, and the slots of handlers that have finished.
 func TestShutdownLeavesNoSlots(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2), MaxWait: time.Hour})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2), MaxWait: time.Hour})
 	started, end := make(chan struct{}, 6), make(chan struct{})
 	stop := r.serve(func(context.Context, *asynq.Task) error {
 		started <- struct{}{}

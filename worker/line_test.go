@@ -70,7 +70,7 @@ func (j *journal) done(tenant string) (last time.Duration) {
 }
 
 // enqueueFor enqueues n tasks of a tenant.
-func (r *rig) enqueueFor(tenant string, n int) {
+func (r *testServer) enqueueFor(tenant string, n int) {
 	r.t.Helper()
 	for i := range n {
 		r.enqueueWith(map[string]string{"tenant": tenant, "number": fmt.Sprintf("%04d", i)})
@@ -87,7 +87,7 @@ func counted(middleware *worker.Middleware, handler asynq.Handler, attempts *ato
 }
 
 // serveTwo runs two servers on one Redis, as two processes would.
-func (r *rig) serveTwo(handler asynq.Handler) (attempts *atomic.Int64) {
+func (r *testServer) serveTwo(handler asynq.Handler) (attempts *atomic.Int64) {
 	r.t.Helper()
 	attempts = new(atomic.Int64)
 	for range 2 {
@@ -114,7 +114,7 @@ func (r *rig) serveTwo(handler asynq.Handler) (attempts *atomic.Int64) {
 func TestTenantsShareABacklog(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
-	r := newRig(t, server, throttle.Policy{Limits: perSecond(100, 1), Lane: "tenant"})
+	r := newTestServer(t, server, throttle.Policy{Limits: perSecond(100, 1), Lane: "tenant"})
 	r.enqueueFor("big", 400)
 	for _, tenant := range []string{"a", "b", "c"} {
 		r.enqueueFor(tenant, 10)
@@ -142,7 +142,7 @@ func TestTenantsShareABacklog(t *testing.T) {
 func TestLaidAsideTasksLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: perSecond(2, 1), Lane: "tenant", MaxWait: -1})
+		r := newTestServer(t, server, throttle.Policy{Limits: perSecond(2, 1), Lane: "tenant", MaxWait: -1})
 		all := newJournal()
 		r.serve(all.ProcessTask)
 		r.enqueueFor("a", 12)
@@ -165,7 +165,7 @@ func TestLaidAsideTasksLeaveTheLine(t *testing.T) {
 func TestLostLineIsNoLoss(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
-	r := newRig(t, server, throttle.Policy{Limits: perSecond(20, 1), Lane: "tenant", MaxWait: -1})
+	r := newTestServer(t, server, throttle.Policy{Limits: perSecond(20, 1), Lane: "tenant", MaxWait: -1})
 	all := newJournal()
 	r.serve(all.ProcessTask)
 	r.enqueueFor("a", 60)
@@ -183,7 +183,7 @@ func TestLostLineIsNoLoss(t *testing.T) {
 // A task that is parked says so in its own error, which every asynq tool shows.
 func TestParkedTaskTellsItsPlace(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Minute), Lane: "tenant", MaxWait: -1})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Minute), Lane: "tenant", MaxWait: -1})
 	all := newJournal()
 	r.serve(all.ProcessTask)
 	r.enqueueFor("a", 2)

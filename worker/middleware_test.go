@@ -26,7 +26,7 @@ import (
 // error from its last attempt, even one that IsFailure disowns.
 func TestAsynqArchivesLastAttempts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(1, 1)})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(1, 1)})
 	server := asynq.NewServer(r.redis, asynq.Config{
 		IsFailure: func(error) bool { return false }, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,
 	})
@@ -42,7 +42,7 @@ func TestAsynqArchivesLastAttempts(t *testing.T) {
 func TestLastAttemptsAllRun(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: perSecond(50, 1), MaxWait: time.Millisecond})
+		r := newTestServer(t, server, throttle.Policy{Limits: perSecond(50, 1), MaxWait: time.Millisecond})
 		r.enqueue(300, asynq.MaxRetry(0))
 		all := count(300)
 		began := time.Now()
@@ -58,7 +58,7 @@ func TestLastAttemptsAllRun(t *testing.T) {
 // The same for a task whose retries were spent on real failures.
 func TestLastRetryRuns(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(2, 1), MaxWait: -1})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(2, 1), MaxWait: -1})
 	all := count(3)
 	var failed atomic.Int64
 	r.serve(func(ctx context.Context, task *asynq.Task) error {
@@ -83,7 +83,7 @@ func TestLastRetryRuns(t *testing.T) {
 func TestFarTasksAreRescheduled(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: -1})
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: -1})
 		all := count(1)
 		r.serve(all.ProcessTask)
 		r.enqueue(8)
@@ -108,7 +108,7 @@ func TestFarTasksAreRescheduled(t *testing.T) {
 func TestRescheduledTasksRun(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: perSecond(5, 1), MaxWait: 100 * time.Millisecond})
+		r := newTestServer(t, server, throttle.Policy{Limits: perSecond(5, 1), MaxWait: 100 * time.Millisecond})
 		all := count(20)
 		r.enqueue(20)
 		r.serve(all.ProcessTask)
@@ -122,7 +122,7 @@ func TestUnfitTasksAreArchivedWithTheReason(t *testing.T) {
 	t.Parallel()
 	limits := perSecond(10, 10)
 	limits[0].Per, limits[0].Cost = "installation", "points"
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: limits})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: limits})
 	for _, headers := range []map[string]string{
 		{}, {"installation": "1", "points": "many"}, {"installation": "1", "points": "11"},
 	} {
@@ -142,7 +142,7 @@ func TestUnfitTasksAreArchivedWithTheReason(t *testing.T) {
 // Tasks of a type that no route names are not our business.
 func TestUnroutedTasksPassThrough(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Hour)})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Hour)})
 	all := count(5)
 	r.serve(all.ProcessTask)
 	for range 5 {
@@ -156,7 +156,7 @@ func TestUnroutedTasksPassThrough(t *testing.T) {
 func TestShutdownEndsWaits(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: time.Hour})
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: time.Hour})
 		r.config.ShutdownTimeout = 20 * time.Second
 		first := count(1)
 		stop := r.serve(first.ProcessTask)
@@ -175,7 +175,7 @@ func TestShutdownEndsWaits(t *testing.T) {
 	})
 }
 
-func (r *rig) peek() *throttle.Decision {
+func (r *testServer) peek() *throttle.Decision {
 	r.t.Helper()
 	d, err := r.limiter.Peek(r.t.Context(), throttle.Request{Policy: "api"})
 	require.NoError(r.t, err)
@@ -187,7 +187,7 @@ func (r *rig) peek() *throttle.Decision {
 func TestShutdownKeepsLastAttempts(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: per(time.Minute)})
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Minute)})
 		first := count(1)
 		stop := r.serve(first.ProcessTask)
 		r.enqueue(4, asynq.MaxRetry(0))
@@ -204,7 +204,7 @@ func TestShutdownKeepsLastAttempts(t *testing.T) {
 func TestRateLimitedTasksRunAgain(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: perSecond(100, 100)})
+		r := newTestServer(t, server, throttle.Policy{Limits: perSecond(100, 100)})
 		all := count(10)
 		var refused atomic.Bool
 		var reopened atomic.Int64
@@ -246,7 +246,7 @@ func TestNothingStartsWithoutRedis(t *testing.T) {
 				return new(net.Dialer).DialContext(ctx, "tcp", server.Addr())
 			}})
 			defer client.Close()
-			limiter, err := throttle.New(client, newRig(t, server, throttle.Policy{Limits: perSecond(1, 1)}).config.Policies)
+			limiter, err := throttle.New(client, newTestServer(t, server, throttle.Policy{Limits: perSecond(1, 1)}).config.Policies)
 			require.NoError(t, err)
 			log, logs := observer.New(zap.WarnLevel)
 			middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: limiter, Logger: zap.New(log)})

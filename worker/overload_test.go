@@ -19,9 +19,9 @@ import (
 	"github.com/rampmeter/rampmeter/worker"
 )
 
-// inLine is how many keys the waiting line of the rig's policy has, but for the name
+// inLine is how many keys the waiting line of the server's policy has, but for the name
 // of who leads it.
-func (r *rig) inLine() int {
+func (r *testServer) inLine() int {
 	r.t.Helper()
 	keys, err := r.limiter.Redis().Keys(r.t.Context(), "rm:{api}/line*").Result()
 	require.NoError(r.t, err)
@@ -58,7 +58,7 @@ func overloads(t *testing.T, metrics prometheus.Gatherer) map[string]float64 {
 func TestOverloadReject(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadReject})
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadReject})
 		var heard sync.Map
 		r.config.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
 			if overload := (*throttle.OverloadError)(nil); errors.As(err, &overload) {
@@ -89,7 +89,7 @@ func TestOverloadReject(t *testing.T) {
 func TestOverloadDrop(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadDrop})
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadDrop})
 		metrics := prometheus.NewRegistry()
 		r.config.Registerer = metrics
 		all := count(1)
@@ -111,7 +111,7 @@ func TestOverloadDrop(t *testing.T) {
 func TestOverloadDegrade(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadDegrade})
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadDegrade})
 		all, degraded := count(1), count(3)
 		var failed atomic.Bool
 		r.config.Fallbacks = map[string]asynq.Handler{"api": asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -157,7 +157,7 @@ func TestFallbacksAreChecked(t *testing.T) {
 func TestOverloadByFunction(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadReject})
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadReject})
 		r.config.OnOverload = func(_ context.Context, task *asynq.Task, overload *throttle.OverloadError) throttle.Overload {
 			assert.Equal(t, "api", overload.Policy)
 			assert.Equal(t, "rate", overload.HeldBy)
@@ -188,7 +188,7 @@ func TestMaxDeferBoundsTheLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		for _, strategy := range []throttle.Overload{"", throttle.OverloadReject} {
-			r := newRig(t, server, throttle.Policy{
+			r := newTestServer(t, server, throttle.Policy{
 				Limits: per(time.Minute), MaxWait: -1, MaxDefer: 150 * time.Second, Overload: strategy,
 			})
 			require.NoError(t, server.Client().FlushDB(t.Context()).Err())
@@ -213,7 +213,7 @@ func TestMaxDeferBoundsTheLine(t *testing.T) {
 func TestDeadlinesAreToldAtOnce(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: -1})
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: -1})
 		all := count(1)
 		r.serve(all.ProcessTask)
 		r.enqueue(1)
@@ -241,7 +241,7 @@ func TestDeadlinesAreToldAtOnce(t *testing.T) {
 // rests: it has whole seconds then, and no look at the task is needed otherwise.
 func TestAsynqCountsDeadlinesInSeconds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(100, 100)})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(100, 100)})
 	parts := make(chan int, 1)
 	r.serve(func(ctx context.Context, _ *asynq.Task) error {
 		ends, _ := ctx.Deadline()
@@ -263,7 +263,7 @@ func TestAsynqCountsDeadlinesInSeconds(t *testing.T) {
 func TestNobodyWaitsBeyondItsDeadline(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: time.Hour})
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: time.Hour})
 		all := count(1)
 		r.serve(all.ProcessTask)
 		r.enqueue(1)
@@ -283,7 +283,7 @@ func TestOverloadOfSlots(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		slots := []throttle.Limit{{Name: "at-once", Algorithm: throttle.Concurrency, Slots: 1}}
 		const wait = 400 * time.Millisecond
-		r := newRig(t, server, throttle.Policy{Limits: slots, MaxWait: wait, Overload: throttle.OverloadReject})
+		r := newTestServer(t, server, throttle.Policy{Limits: slots, MaxWait: wait, Overload: throttle.OverloadReject})
 		running, proceed := make(chan struct{}, 3), make(chan struct{})
 		r.serve(func(context.Context, *asynq.Task) error {
 			running <- struct{}{}

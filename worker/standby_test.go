@@ -72,7 +72,7 @@ func TestSlotsAreKeptBusy(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		const slots, tasks = 4, 160
-		r := newRig(t, server, throttle.Policy{Limits: atOnce(slots), Lane: "tenant", MaxWait: -1})
+		r := newTestServer(t, server, throttle.Policy{Limits: atOnce(slots), Lane: "tenant", MaxWait: -1})
 		r.enqueueFor("a", tasks)
 		all := newLasting(100 * time.Millisecond)
 		attempts := r.serveTwo(all)
@@ -103,7 +103,7 @@ func stepsBack(ran []string, far int) (n int) {
 func TestStandbysLeaveWorkersToOthers(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
-	r := newRig(t, server, throttle.Policy{Limits: atOnce(1), Lane: "tenant", MaxWait: -1})
+	r := newTestServer(t, server, throttle.Policy{Limits: atOnce(1), Lane: "tenant", MaxWait: -1})
 	r.config.Concurrency = 6
 	r.enqueueFor("a", 60)
 	all := newLasting(100 * time.Millisecond)
@@ -134,7 +134,7 @@ func TestStandbysLeaveWorkersToOthers(t *testing.T) {
 func TestShutdownLetsStandbysGo(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newRig(t, server, throttle.Policy{Limits: atOnce(1), MaxWait: time.Hour})
+		r := newTestServer(t, server, throttle.Policy{Limits: atOnce(1), MaxWait: time.Hour})
 		running, err := r.limiter.Reserve(t.Context(), throttle.Request{Policy: "api", TaskID: "other"})
 		require.NoError(t, err)
 		running.Hold(t.Context())

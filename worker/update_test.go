@@ -14,8 +14,8 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// with returns the rig's policies with another one for the tasks of a type.
-func (r *rig) with(taskType string, policy throttle.Policy) *throttle.Config {
+// with returns the server's policies with another one for the tasks of a type.
+func (r *testServer) with(taskType string, policy throttle.Policy) *throttle.Config {
 	before := r.limiter.Config()
 	policy.Name = taskType
 	return &throttle.Config{
@@ -28,7 +28,7 @@ func (r *rig) with(taskType string, policy throttle.Policy) *throttle.Config {
 func TestServerServesAddedPolicies(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
-		r := newRig(t, redis, throttle.Policy{Limits: perSecond(1000, 10)})
+		r := newTestServer(t, redis, throttle.Policy{Limits: perSecond(1000, 10)})
 		ran := newJournal()
 		server, _ := r.run(ran)
 		const n, rate = 60, 20
@@ -63,7 +63,7 @@ func TestServerUpdatesTasksThatWait(t *testing.T) {
 			limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: n, Period: 10 * time.Minute}}
 			return throttle.Policy{Name: "api", Limits: []throttle.Limit{limit}, MaxWait: 20 * time.Minute}
 		}
-		r := newRig(t, redis, log(1))
+		r := newTestServer(t, redis, log(1))
 		ran := newJournal()
 		server, _ := r.run(ran)
 		r.enqueue(1)
@@ -84,7 +84,7 @@ func TestServerUpdatesTasksThatWait(t *testing.T) {
 
 // parkAll enqueues tasks of a tenant for one after the other of so many groups, and waits
 // until all but the first are in line.
-func (r *rig) parkAll(ran *journal, n, groups int) {
+func (r *testServer) parkAll(ran *journal, n, groups int) {
 	r.t.Helper()
 	for i := range n {
 		r.enqueueWith(map[string]string{"tenant": fmt.Sprint(i % groups), "number": fmt.Sprintf("%04d", i)})
@@ -99,7 +99,7 @@ func TestTasksOfRemovedPoliciesRun(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
 		limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 1, Period: time.Hour}}
-		r := newRig(t, redis, throttle.Policy{Limits: []throttle.Limit{limit}})
+		r := newTestServer(t, redis, throttle.Policy{Limits: []throttle.Limit{limit}})
 		ran := newJournal()
 		server, _ := r.run(ran)
 		const n = 150
@@ -118,7 +118,7 @@ func TestLanesComeWhileTasksStandInLine(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
 		slow := perSecond(1, 1)
 		slow[0].Rate.Period = time.Hour
-		r := newRig(t, redis, throttle.Policy{Limits: slow, MaxWait: -1})
+		r := newTestServer(t, redis, throttle.Policy{Limits: slow, MaxWait: -1})
 		ran := newJournal()
 		server, _ := r.run(ran)
 		const n = 120
@@ -147,7 +147,7 @@ func TestReroutedTasksAreNotWaitedFor(t *testing.T) {
 		bucket := func(count int64, period time.Duration) []throttle.Limit {
 			return []throttle.Limit{{Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: count, Period: period}, Burst: 1}}
 		}
-		r := newRig(t, redis, throttle.Policy{Limits: bucket(1, time.Hour), MaxWait: -1})
+		r := newTestServer(t, redis, throttle.Policy{Limits: bucket(1, time.Hour), MaxWait: -1})
 		metrics := prometheus.NewRegistry()
 		r.config.Registerer = metrics
 		ran := newJournal()

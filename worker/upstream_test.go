@@ -24,15 +24,15 @@ import (
 	"github.com/rampmeter/rampmeter/worker"
 )
 
-// httpRig is a rig whose tasks are calls to an upstream, under a policy that heeds it.
-func httpRig(t *testing.T, server *throttletest.Server, policy throttle.Policy, answer http.HandlerFunc) (*rig, string) {
+// newHTTPTestServer is a testServer whose tasks are calls to an upstream, under a policy that heeds it.
+func newHTTPTestServer(t *testing.T, server *throttletest.Server, policy throttle.Policy, answer http.HandlerFunc) (*testServer, string) {
 	t.Helper()
-	r := newRig(t, server, policy)
+	r := newTestServer(t, server, policy)
 	r.config.Policies.Routes = []throttle.Route{{Task: httprequest.TaskType, Policy: "api"}}
 	return r, serve(t, answer).URL
 }
 
-func (r *rig) call(url string, attributes map[string]string, options ...asynq.Option) {
+func (r *testServer) call(url string, attributes map[string]string, options ...asynq.Option) {
 	r.t.Helper()
 	payload, err := httprequest.Payload{URL: url}.Encode()
 	require.NoError(r.t, err)
@@ -48,7 +48,7 @@ func TestRefusalClosesOneKey(t *testing.T) {
 		limits[0].Per = "user"
 		var refused atomic.Bool
 		var ann, bob, refusedAt atomic.Int64
-		r, url := httpRig(t, server, throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}}, func(w http.ResponseWriter, req *http.Request) {
+		r, url := newHTTPTestServer(t, server, throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}}, func(w http.ResponseWriter, req *http.Request) {
 			switch {
 			case req.URL.Path == "/bob":
 				bob.Add(1)
@@ -80,7 +80,7 @@ func TestRefusalClosesOneKey(t *testing.T) {
 // own that deferrals do not forget.
 func TestRefusalsOfOneTaskAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(1000, 100)})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(1000, 100)})
 	r.config.MaxRefusals = 3
 	var calls atomic.Int64
 	r.serve(func(context.Context, *asynq.Task) error {
@@ -109,7 +109,7 @@ func TestUpstreamIsReported(t *testing.T) {
 	limits := []throttle.Limit{{
 		Name: "w", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 3 * time.Second},
 	}}
-	r, _ := httpRig(t, throttletest.Embedded(t), throttle.Policy{
+	r, _ := newHTTPTestServer(t, throttletest.Embedded(t), throttle.Policy{
 		Limits: limits, MaxWait: 5 * time.Second, Upstream: &throttle.Upstream{API: throttle.APIGitHub},
 	}, nil)
 	api := httptest.NewServer(forbidding{quota})
@@ -150,7 +150,7 @@ func (w forbiddingWriter) WriteHeader(status int) {
 func TestFailedCallsEndTheirFlight(t *testing.T) {
 	t.Parallel()
 	limits := perSecond(1000, 100)
-	r := newRig(t, throttletest.Embedded(t), throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}})
+	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}})
 	var runs atomic.Int64
 	r.serve(func(ctx context.Context, _ *asynq.Task) error {
 		runs.Add(1)
@@ -183,7 +183,7 @@ func TestHandlerWithTransport(t *testing.T) {
 		})
 		require.NoError(t, err)
 		url := serve(t, api.ServeHTTP).URL
-		r := newRig(t, server, throttle.Policy{
+		r := newTestServer(t, server, throttle.Policy{
 			// Declared is twice of what the API allows.
 			Limits: []throttle.Limit{{
 				Name: "calls", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 20, Period: 2 * time.Second},

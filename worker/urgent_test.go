@@ -21,7 +21,7 @@ func TestUrgentTasksUseTheHeadroom(t *testing.T) {
 			Name: "daily", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 10, Period: 24 * time.Hour},
 			Headroom: throttle.Headroom{Percent: 30},
 		}
-		r := newRig(t, server, throttle.Policy{Limits: []throttle.Limit{limit}, MaxWait: -1})
+		r := newTestServer(t, server, throttle.Policy{Limits: []throttle.Limit{limit}, MaxWait: -1})
 		ran := make(chan string, 20)
 		r.serve(func(_ context.Context, task *asynq.Task) error {
 			ran <- task.Headers()["priority"]

@@ -33,7 +33,7 @@ func fleetTasks(t *testing.T) int {
 // never more at once than the burst and what the network may bunch up, and hardly
 // any of the quota is left unused.
 func TestTwoProcessesShareAQuota(t *testing.T) {
-	s := newScene(t, throttletest.Redis(t), throttletest.UpstreamConfig{}, `
+	s := newTestFleet(t, throttletest.Redis(t), throttletest.UpstreamConfig{}, `
     limits:
       - {name: calls, algorithm: token_bucket, rate: 300/s, burst: 30}
     max_wait: 5s
@@ -57,7 +57,7 @@ func TestTwoProcessesShareAQuota(t *testing.T) {
 // SIGTERM while tasks wait: the process ends within its shutdown time, and every
 // task is still there, none of them charged.
 func TestTermDuringWaitsLosesNothing(t *testing.T) {
-	s := newScene(t, throttletest.Redis(t), throttletest.UpstreamConfig{}, `
+	s := newTestFleet(t, throttletest.Redis(t), throttletest.UpstreamConfig{}, `
     limits:
       - {name: calls, algorithm: token_bucket, rate: 10/s}
     max_wait: 1h
@@ -85,7 +85,7 @@ func TestTermDuringWaitsLosesNothing(t *testing.T) {
 }
 
 // freeze closes the policy, as another process that met a 429 would.
-func (s *scene) freeze(d time.Duration) {
+func (s *testFleet) freeze(d time.Duration) {
 	s.Helper()
 	config, err := throttle.ReadFile(s.policies)
 	require.NoError(s, err)

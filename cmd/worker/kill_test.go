@@ -24,7 +24,7 @@ import (
 // must still be there.
 func TestKilledWorkersLoseNothing(t *testing.T) {
 	const tasks, rate, concurrency = 800, 100, 8
-	s := newScene(t, throttletest.Redis(t), throttletest.UpstreamConfig{}, fmt.Sprintf(`
+	s := newTestFleet(t, throttletest.Redis(t), throttletest.UpstreamConfig{}, fmt.Sprintf(`
     limits:
       - {name: calls, algorithm: token_bucket, rate: %d/s, burst: 1}
     lane: tenant

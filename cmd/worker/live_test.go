@@ -55,7 +55,7 @@ func TestPoliciesFileIsLive(t *testing.T) {
 
 func limitsAreLive(t *testing.T, redis *throttletest.Server, tasks, fast int) {
 	const slow, most = 5, 10 + 3 // at once, and what the network bunches up
-	s := newScene(t, redis, throttletest.UpstreamConfig{}, livePolicy(slow))
+	s := newTestFleet(t, redis, throttletest.UpstreamConfig{}, livePolicy(slow))
 	s.enqueue(tasks, alike)
 	for range 2 {
 		s.work(20, "-log-level", "fatal")

@@ -21,25 +21,25 @@ import (
 func TestRedisOutage(t *testing.T) {
 	const tasks, rate, concurrency = 600, 100, 8
 	for name, test := range map[string]struct {
-		outage func(s *scene, l *link)
+		outage func(s *testFleet, l *link)
 		untold int // how many tasks may have ended without asynq being told
 	}{
-		"refused": {func(_ *scene, l *link) {
+		"refused": {func(_ *testFleet, l *link) {
 			l.cut()
 			<-time.After(2 * time.Second)
 			l.mend()
 		}, 2 * concurrency},
-		"silent": {func(_ *scene, l *link) {
+		"silent": {func(_ *testFleet, l *link) {
 			l.hold()
 			<-time.After(6 * time.Second) // longer than any call takes
 			l.mend()
 		}, 2 * concurrency},
-		"forgetful": {func(s *scene, _ *link) {
+		"forgetful": {func(s *testFleet, _ *link) {
 			require.NoError(s, s.redis.Client().ScriptFlush(s.Context()).Err())
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, throttletest.Redis(t), throttletest.UpstreamConfig{}, fmt.Sprintf(`
+			s := newTestFleet(t, throttletest.Redis(t), throttletest.UpstreamConfig{}, fmt.Sprintf(`
     limits:
       - {name: calls, algorithm: token_bucket, rate: %d/s, burst: 1}
     lane: tenant

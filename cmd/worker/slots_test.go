@@ -18,7 +18,7 @@ import (
 // the slots of those who called as soon as their leases have run out.
 func TestTwoProcessesShareSlots(t *testing.T) {
 	const slots, tasks, concurrency, takes = 6, 500, 16, 150 * time.Millisecond
-	s := newScene(t, throttletest.Redis(t), throttletest.UpstreamConfig{Latency: takes}, fmt.Sprintf(`
+	s := newTestFleet(t, throttletest.Redis(t), throttletest.UpstreamConfig{Latency: takes}, fmt.Sprintf(`
     limits:
       - {name: at-once, algorithm: concurrency, slots: %d, lease: 2s}
     lane: tenant

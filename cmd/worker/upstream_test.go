@@ -23,10 +23,10 @@ func fullSize() bool { return os.Getenv("RAMPMETER_UPSTREAM") == "full" }
 // concurrency is how many tasks each worker process runs or holds at once.
 const concurrency = 10
 
-// newUpstreamScene has workers on n tasks, half of which have no retry to spend.
-func newUpstreamScene(t *testing.T, cfg throttletest.UpstreamConfig, policy string, n, workers int) *scene {
+// newUpstreamFleet has workers on n tasks, half of which have no retry to spend.
+func newUpstreamFleet(t *testing.T, cfg throttletest.UpstreamConfig, policy string, n, workers int) *testFleet {
 	t.Helper()
-	s := newScene(t, throttletest.Redis(t), cfg, policy)
+	s := newTestFleet(t, throttletest.Redis(t), cfg, policy)
 	s.enqueue(n, withRetries(0, 1))
 	for range workers {
 		s.work(concurrency)
@@ -36,7 +36,7 @@ func newUpstreamScene(t *testing.T, cfg throttletest.UpstreamConfig, policy stri
 
 // awaitAccepted returns when so many calls were accepted, and did not take longer than
 // that.
-func (s *scene) awaitAccepted(accepted int, most time.Duration) {
+func (s *testFleet) awaitAccepted(accepted int, most time.Duration) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), most)
 	defer cancel()
@@ -46,7 +46,7 @@ func (s *scene) awaitAccepted(accepted int, most time.Duration) {
 }
 
 // nothingCharged checks that no task failed, was archived or spent a retry.
-func (s *scene) nothingCharged() {
+func (s *testFleet) nothingCharged() {
 	s.Helper()
 	s.awaitQueue("every task is done, and none failed", 10*time.Second, func(q *asynq.QueueInfo) bool {
 		return q.Size == 0 && q.FailedTotal == 0
@@ -54,7 +54,7 @@ func (s *scene) nothingCharged() {
 }
 
 // accepted are the arrivals of the calls that were let through.
-func (s *scene) accepted() (times []time.Time) {
+func (s *testFleet) accepted() (times []time.Time) {
 	for _, call := range s.upstream.Calls() {
 		if call.Status == http.StatusOK {
 			times = append(times, call.Arrived)
@@ -73,7 +73,7 @@ func TestUpstreamAllowsHalf(t *testing.T) {
 	if fullSize() {
 		tasks = 1000
 	}
-	s := newUpstreamScene(t, throttletest.UpstreamConfig{
+	s := newUpstreamFleet(t, throttletest.UpstreamConfig{
 		Quota: &throttletest.Quota{Limit: 200, Window: 2 * time.Second, Start: wholeSecond()}, Latency: 5 * time.Millisecond,
 	}, `
     limits:
@@ -110,7 +110,7 @@ func TestUpstreamClosesForAWhile(t *testing.T) {
 		tasks = 1500
 	}
 	const rate, closed = 100, 4 * time.Second
-	s := newUpstreamScene(t, throttletest.UpstreamConfig{Latency: 5 * time.Millisecond}, `
+	s := newUpstreamFleet(t, throttletest.UpstreamConfig{Latency: 5 * time.Millisecond}, `
     limits:
       - {name: calls, algorithm: token_bucket, rate: 100/s, burst: 10}
     max_wait: 5s
@@ -144,7 +144,7 @@ func TestUpstreamIsShared(t *testing.T) {
 		t.Run(fmt.Sprintf("headroom %d", headroom), func(t *testing.T) {
 			const limit, window, workers = 200, 2 * time.Second, 2
 			start := wholeSecond()
-			s := newUpstreamScene(t, throttletest.UpstreamConfig{
+			s := newUpstreamFleet(t, throttletest.UpstreamConfig{
 				Quota: &throttletest.Quota{Limit: limit, Window: window, Start: start}, Latency: 5 * time.Millisecond,
 			}, fmt.Sprintf(`
     limits:
@@ -216,7 +216,7 @@ func TestUpstreamIsSilent(t *testing.T) {
 		settle, measure = time.Minute, time.Minute
 		mostRefused, leastUsed = 0.01, 0.85
 	}
-	s := newUpstreamScene(t, throttletest.UpstreamConfig{
+	s := newUpstreamFleet(t, throttletest.UpstreamConfig{
 		Quota: &throttletest.Quota{Limit: hidden, Window: time.Second}, Latency: 5 * time.Millisecond, Silent: true,
 	}, `
     limits:

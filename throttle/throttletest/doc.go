@@ -19,6 +19,8 @@
 // With a [Clock] the embedded server's time stands still until the test moves it,
 // so that "not a microsecond before" can be tested to the microsecond.
 //
+// A [Proxy] stands before any of them, and loses answers or connections on demand.
+//
 // # Upstream
 //
 // [Upstream] is an http.Handler. It answers with GitHub's quota headers, refuses
@@ -26,8 +28,8 @@
 //
 // # Judging starts
 //
-// [MaxInAnyInterval], [MaxBurst], [MaxPerWindow], [MaxPerOpenedWindow] and [Used]
-// are pure functions of recorded times. They take them in any order, all of one
+// [MaxInAnyInterval], [MaxBurst], [BurstSince], [MaxPerWindow], [MaxPerOpenedWindow]
+// and [Used] are pure functions of recorded times. They take them in any order, all of one
 // clock, and reckon exactly, in whole nanoseconds. A start that costs three is
 // three equal times.
 package throttletest

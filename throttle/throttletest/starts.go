@@ -88,6 +88,24 @@ func MaxBurst(times []time.Time, count int64, period time.Duration) int {
 	return int(highest.whole)
 }
 
+// BurstSince returns the smallest whole burst b for which, at every time t, no more
+// than b + count x (t - from)/period starts have been made since from: the smallest
+// token bucket of that rate, full at from, that would have let them pass, if each was
+// noted late. It judges on any machine: to note a start late never makes it larger.
+// It is 0 if the starts never were ahead of the rate. No start may be before from.
+//
+// It panics if count or period is not above zero.
+func BurstSince(from time.Time, times []time.Time, count int64, period time.Duration) int {
+	mustBePositive("count", count)
+	mustBePositive("period", int64(period))
+	burst := 0
+	for i, t := range slices.SortedFunc(slices.Values(times), time.Time.Compare) {
+		came := flow(int64(max(0, t.Sub(from))), count, period)
+		burst = max(burst, i+1-int(min(came.whole, uint64(i+1))))
+	}
+	return burst
+}
+
 // Used returns which share of what a token bucket allows between the first start
 // and the last, burst + count x t/period, the starts have used. It is above 1 only
 // if the bucket's promise was broken, near 1 if no quota went to waste, and 0 for

@@ -121,6 +121,28 @@ func TestMaxBurst(t *testing.T) {
 	}
 }
 
+func TestBurstSince(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		times []time.Time
+		want  int
+	}{
+		"none":                      {nil, 0},
+		"at the rate":               {at(100*ms, 200*ms, 300*ms), 0},
+		"one ahead of it":           {at(0, 100*ms, 200*ms), 1},
+		"half a token ahead":        {at(100*ms, 150*ms), 1},
+		"all late, and together":    {at(300*ms, 300*ms, 300*ms), 0},
+		"a burst, then too many":    {at(200*ms, 200*ms, 210*ms, 220*ms, 230*ms), 3},
+		"what is unused stays over": {at(1000*ms, 1000*ms, 1000*ms), 0},
+		"in any order":              {at(200*ms, 0, 100*ms), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, tt.want, BurstSince(noon, tt.times, 10, time.Second))
+		})
+	}
+}
+
 func TestUsed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -16,9 +16,9 @@ import (
 	"github.com/rampmeter/rampmeter/worker"
 )
 
-// rig is a server for tasks of type "call" under the policy "api", and what the
+// testServer is a server for tasks of type "call" under the policy "api", and what the
 // tests look at beside it.
-type rig struct {
+type testServer struct {
 	t         *testing.T
 	redis     asynq.RedisClientOpt
 	client    *asynq.Client
@@ -28,7 +28,7 @@ type rig struct {
 	reported  atomic.Int64 // errors the program's ErrorHandler heard of
 }
 
-func newRig(t *testing.T, server *throttletest.Server, policy throttle.Policy) *rig {
+func newTestServer(t *testing.T, server *throttletest.Server, policy throttle.Policy) *testServer {
 	t.Helper()
 	policy.Name = "api"
 	policies := &throttle.Config{
@@ -38,7 +38,7 @@ func newRig(t *testing.T, server *throttletest.Server, policy throttle.Policy) *
 	limiter, err := throttle.New(server.Client(), policies)
 	require.NoError(t, err)
 	opt := asynq.RedisClientOpt{Addr: server.Addr()}
-	r := &rig{
+	r := &testServer{
 		t: t, redis: opt, limiter: limiter,
 		client: asynq.NewClient(opt), inspector: asynq.NewInspector(opt),
 	}
@@ -54,7 +54,7 @@ func newRig(t *testing.T, server *throttletest.Server, policy throttle.Policy) *
 }
 
 // enqueue enqueues n tasks like any other.
-func (r *rig) enqueue(n int, options ...asynq.Option) {
+func (r *testServer) enqueue(n int, options ...asynq.Option) {
 	r.t.Helper()
 	for range n {
 		r.add(asynq.NewTask("call", nil), options...)
@@ -62,12 +62,12 @@ func (r *rig) enqueue(n int, options ...asynq.Option) {
 }
 
 // enqueueWith enqueues a task with these headers.
-func (r *rig) enqueueWith(headers map[string]string) {
+func (r *testServer) enqueueWith(headers map[string]string) {
 	r.t.Helper()
 	r.add(asynq.NewTaskWithHeaders("call", nil, headers))
 }
 
-func (r *rig) add(task *asynq.Task, options ...asynq.Option) {
+func (r *testServer) add(task *asynq.Task, options ...asynq.Option) {
 	r.t.Helper()
 	_, err := r.client.Enqueue(task, options...)
 	require.NoError(r.t, err)
@@ -75,14 +75,14 @@ func (r *rig) add(task *asynq.Task, options ...asynq.Option) {
 
 // serve runs a server with that handler until the returned function is called,
 // which tells how long the shutdown took.
-func (r *rig) serve(handler asynq.HandlerFunc) (stop func() time.Duration) {
+func (r *testServer) serve(handler asynq.HandlerFunc) (stop func() time.Duration) {
 	r.t.Helper()
 	_, stop = r.run(handler)
 	return stop
 }
 
 // run is serve for a test that needs the server.
-func (r *rig) run(handler asynq.Handler) (server *worker.Server, stop func() time.Duration) {
+func (r *testServer) run(handler asynq.Handler) (server *worker.Server, stop func() time.Duration) {
 	r.t.Helper()
 	config := r.config
 	config.Handler = handler
@@ -106,7 +106,7 @@ func (r *rig) run(handler asynq.Handler) (server *worker.Server, stop func() tim
 	return server, stop
 }
 
-func (r *rig) queue() *asynq.QueueInfo {
+func (r *testServer) queue() *asynq.QueueInfo {
 	r.t.Helper()
 	info, err := r.inspector.GetQueueInfo("default")
 	require.NoError(r.t, err)
@@ -115,7 +115,7 @@ func (r *rig) queue() *asynq.QueueInfo {
 
 // retrying are the tasks that asynq brings back later: those that were deferred, and
 // those that failed.
-func (r *rig) retrying() []*asynq.TaskInfo {
+func (r *testServer) retrying() []*asynq.TaskInfo {
 	r.t.Helper()
 	tasks, err := r.inspector.ListRetryTasks("default", asynq.PageSize(1000))
 	require.NoError(r.t, err)
@@ -123,7 +123,7 @@ func (r *rig) retrying() []*asynq.TaskInfo {
 }
 
 // archived returns the errors of archived tasks.
-func (r *rig) archived() (errs []string) {
+func (r *testServer) archived() (errs []string) {
 	r.t.Helper()
 	tasks, err := r.inspector.ListArchivedTasks("default", asynq.PageSize(1000))
 	require.NoError(r.t, err)
@@ -134,13 +134,13 @@ func (r *rig) archived() (errs []string) {
 }
 
 // eventually waits for what only asynq's own state can tell.
-func (r *rig) eventually(what string, condition func() bool) {
+func (r *testServer) eventually(what string, condition func() bool) {
 	r.t.Helper()
 	require.Eventually(r.t, condition, 30*time.Second, 10*time.Millisecond, what)
 }
 
 // allEnd waits until asynq has no task left.
-func (r *rig) allEnd() {
+func (r *testServer) allEnd() {
 	r.t.Helper()
 	r.eventually("an empty queue", func() bool { return r.queue().Size == 0 })
 }

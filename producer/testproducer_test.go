@@ -19,9 +19,9 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// lanes is a producer that parks tasks of type "call" under the policy "api", whose
+// testProducer is a producer that parks tasks of type "call" under the policy "api", whose
 // lanes are tenants, and what the tests look at beside it. No worker runs.
-type lanes struct {
+type testProducer struct {
 	*producer.Producer
 
 	t         *testing.T
@@ -38,7 +38,7 @@ func onePerMinute() throttle.Policy {
 	}}}
 }
 
-func newLanes(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *lanes {
+func newTestProducer(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *testProducer {
 	t.Helper()
 	policy.Name = "api"
 	config := &throttle.Config{
@@ -57,12 +57,12 @@ func newLanes(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *l
 		assert.NoError(t, asynqClient.Close())
 		assert.NoError(t, client.Close())
 	})
-	return &lanes{Producer: p, t: t, srv: srv, inspector: inspectorOn(srv), limiter: limiter, asked: asked}
+	return &testProducer{Producer: p, t: t, srv: srv, inspector: inspectorOn(srv), limiter: limiter, asked: asked}
 }
 
 // intercepted is another producer for the same lines, on asynq's side of which a test
 // comes in between.
-func (l *lanes) intercepted(hook intercept) *producer.Producer {
+func (l *testProducer) intercepted(hook intercept) *producer.Producer {
 	l.t.Helper()
 	client := asynq.NewClient(intercepted{connection(l.srv), hook})
 	p, err := producer.FromConfig(producer.Config{Limiter: l.limiter, Client: client})
@@ -103,14 +103,14 @@ func (a *asked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // beforeCalls lets something happen before the limiter's calls, counted from now on.
-func (l *lanes) beforeCalls(do func(call int64) error) {
+func (l *testProducer) beforeCalls(do func(call int64) error) {
 	l.asked.calls.Store(0)
 	l.asked.before.Store(&do)
 }
 
 // openLine makes a line in the lane a: of two tasks that asynq does not know, behind one
 // that has started.
-func (l *lanes) openLine() {
+func (l *testProducer) openLine() {
 	l.t.Helper()
 	for i := range 3 {
 		_, err := l.limiter.Reserve(l.t.Context(), throttle.Request{
@@ -135,7 +135,7 @@ func entries(n int, tenants ...string) io.Reader {
 }
 
 // where is where a task stands in line, or nil.
-func (l *lanes) where(info *asynq.TaskInfo) *throttle.Standing {
+func (l *testProducer) where(info *asynq.TaskInfo) *throttle.Standing {
 	l.t.Helper()
 	standing, err := l.limiter.Where(l.t.Context(), throttle.Request{
 		Policy: "api", TaskID: throttle.TaskName(info.Queue, info.ID), Attributes: info.Headers,
@@ -145,7 +145,7 @@ func (l *lanes) where(info *asynq.TaskInfo) *throttle.Standing {
 }
 
 // line is who stands in the lane a, one behind the other, as "/QUEUE/ID".
-func (l *lanes) line() []string {
+func (l *testProducer) line() []string {
 	l.t.Helper()
 	members, err := l.srv.Client().ZRange(l.t.Context(), "rm:{api}/line:tenant/row:1:a,", 0, -1).Result()
 	require.NoError(l.t, err)
@@ -153,7 +153,7 @@ func (l *lanes) line() []string {
 }
 
 // stateOf is what asynq has of a task.
-func (l *lanes) stateOf(info *asynq.TaskInfo) *asynq.TaskInfo {
+func (l *testProducer) stateOf(info *asynq.TaskInfo) *asynq.TaskInfo {
 	l.t.Helper()
 	now, err := l.inspector.GetTaskInfo(info.Queue, info.ID)
 	require.NoError(l.t, err)

@@ -15,9 +15,9 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// play is a waiting line in virtual time: tasks ask, stand in line, are woken by one
-// dispatcher and ask again. Redis is real; only its clock is the play's.
-type play struct {
+// simulation is a waiting line in virtual time: tasks ask, stand in line, are woken by one
+// dispatcher and ask again. Redis is real; only its clock is the simulation's.
+type simulation struct {
 	t       *testing.T
 	client  *redis.Client
 	limiter *throttle.Limiter
@@ -27,7 +27,7 @@ type play struct {
 	events events
 	number int
 
-	// What the play is like.
+	// What it is like.
 	wait    time.Duration          // MaxWait of those who ask
 	latency func() time.Duration   // from a wake until the task asks
 	isLost  func(task string) bool // wakes that reach nobody
@@ -47,11 +47,11 @@ type turn struct {
 	at         time.Duration
 }
 
-const playClock = "clock"
+const simulationClock = "clock"
 
-func newPlay(t *testing.T, server *throttletest.Server, policy throttle.Policy) *play {
+func newSimulation(t *testing.T, server *throttletest.Server, policy throttle.Policy) *simulation {
 	t.Helper()
-	p := &play{
+	p := &simulation{
 		t: t, client: server.Client(), random: rand.New(rand.NewPCG(1, 2)),
 		latency: func() time.Duration { return 20 * time.Millisecond },
 		isLost:  func(string) bool { return false },
@@ -63,7 +63,7 @@ func newPlay(t *testing.T, server *throttletest.Server, policy throttle.Policy) 
 }
 
 // config gives the policy, "api", numbers that are in force from now on.
-func (p *play) config(policy throttle.Policy) {
+func (p *simulation) config(policy throttle.Policy) {
 	p.t.Helper()
 	policy.Name = "api"
 	config := &throttle.Config{Policies: []throttle.Policy{policy}}
@@ -74,11 +74,11 @@ func (p *play) config(policy throttle.Policy) {
 		err = p.limiter.Update(config)
 	}
 	require.NoError(p.t, err)
-	throttle.RunByClockKey(p.limiter, playClock)
+	throttle.RunByClockKey(p.limiter, simulationClock)
 }
 
 // update does what a dispatcher does when others are in force.
-func (p *play) update(policy throttle.Policy) {
+func (p *simulation) update(policy throttle.Policy) {
 	p.t.Helper()
 	p.config(policy)
 	require.NoError(p.t, p.limiter.Review(p.t.Context(), "api"))
@@ -87,7 +87,7 @@ func (p *play) update(policy throttle.Policy) {
 }
 
 // recall has the tasks of lines ask anew that are not served any more.
-func (p *play) recall() {
+func (p *simulation) recall() {
 	p.t.Helper()
 	call, err := p.limiter.Recall(p.t.Context(), "api", throttle.Waking{As: "us", Near: 350 * time.Millisecond})
 	require.NoError(p.t, err)
@@ -100,20 +100,20 @@ func (p *play) recall() {
 }
 
 // at sets the clock.
-func (p *play) at(now time.Duration) {
+func (p *simulation) at(now time.Duration) {
 	p.t.Helper()
 	p.now = now
-	require.NoError(p.t, p.client.Set(p.t.Context(), playClock, noon.Add(now).UnixMicro(), 0).Err())
+	require.NoError(p.t, p.client.Set(p.t.Context(), simulationClock, noon.Add(now).UnixMicro(), 0).Err())
 }
 
 // after lets something happen, at the earliest now.
-func (p *play) after(d time.Duration, do func()) {
+func (p *simulation) after(d time.Duration, do func()) {
 	p.number++
 	heap.Push(&p.events, event{max(p.now, p.now+d), p.number, do})
 }
 
 // run plays until nothing happens any more, or until an instant.
-func (p *play) run(until time.Duration) {
+func (p *simulation) run(until time.Duration) {
 	p.t.Helper()
 	for len(p.events) > 0 && p.events[0].at <= until {
 		next := heap.Pop(&p.events).(event) //nolint:forcetypeassert // it holds nothing else
@@ -123,7 +123,7 @@ func (p *play) run(until time.Duration) {
 }
 
 // ask lets a task ask, whether it was woken or not.
-func (p *play) ask(task string, attributes map[string]string) {
+func (p *simulation) ask(task string, attributes map[string]string) {
 	p.t.Helper()
 	p.asked[task]++
 	r, err := p.limiter.Reserve(p.t.Context(), throttle.Request{
@@ -145,7 +145,7 @@ func (p *play) ask(task string, attributes map[string]string) {
 type tasks map[string]map[string]string
 
 // enqueue lets n tasks of a lane ask, one after the other.
-func (p *play) enqueue(all tasks, lane string, n int, attributes ...string) {
+func (p *simulation) enqueue(all tasks, lane string, n int, attributes ...string) {
 	p.t.Helper()
 	for i := range n {
 		own := map[string]string{"lane": lane}
@@ -160,7 +160,7 @@ func (p *play) enqueue(all tasks, lane string, n int, attributes ...string) {
 }
 
 // wake is what the dispatcher does.
-func (p *play) wake() {
+func (p *simulation) wake() {
 	p.t.Helper()
 	p.wakes++
 	call, err := p.limiter.Wake(p.t.Context(), "api", throttle.Waking{As: "us", Near: 350 * time.Millisecond})
@@ -181,7 +181,7 @@ func (p *play) wake() {
 }
 
 // order returns the tasks of a lane in the order of their starts.
-func (p *play) order(lane string) []string {
+func (p *simulation) order(lane string) []string {
 	var names []string
 	for _, s := range p.starts {
 		if s.lane == lane {
@@ -192,7 +192,7 @@ func (p *play) order(lane string) []string {
 }
 
 // times returns all starts, as the judging functions take them.
-func (p *play) times() []time.Time {
+func (p *simulation) times() []time.Time {
 	times := make([]time.Time, len(p.starts))
 	for i, s := range p.starts {
 		times[i] = noon.Add(s.at)
@@ -201,7 +201,7 @@ func (p *play) times() []time.Time {
 }
 
 // done is when the last task of a lane started.
-func (p *play) done(lane string) (last time.Duration) {
+func (p *simulation) done(lane string) (last time.Duration) {
 	for _, s := range p.starts {
 		if s.lane == lane {
 			last = max(last, s.at)
@@ -211,7 +211,7 @@ func (p *play) done(lane string) (last time.Duration) {
 }
 
 // attempts is how often a task asked, on the average.
-func (p *play) attempts() float64 {
+func (p *simulation) attempts() float64 {
 	sum := 0
 	for _, n := range p.asked {
 		sum += n

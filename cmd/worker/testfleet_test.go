@@ -19,9 +19,9 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// scene is an upstream, a Redis with tasks that call it, and worker processes that run
+// testFleet is an upstream, a Redis with tasks that call it, and worker processes that run
 // them under one policy, "api".
-type scene struct {
+type testFleet struct {
 	*testing.T
 	upstream  *throttletest.Upstream
 	url       string // the upstream's
@@ -31,9 +31,9 @@ type scene struct {
 	policies  string // the file's path
 }
 
-// newScene sets the stage, with nobody on it yet: no task, and no worker. The policy is
+// newTestFleet sets the stage, with nobody on it yet: no task, and no worker. The policy is
 // that of policies.
-func newScene(t *testing.T, redis *throttletest.Server, cfg throttletest.UpstreamConfig, policy string) *scene {
+func newTestFleet(t *testing.T, redis *throttletest.Server, cfg throttletest.UpstreamConfig, policy string) *testFleet {
 	t.Helper()
 	upstream, err := throttletest.NewUpstream(cfg)
 	require.NoError(t, err)
@@ -41,7 +41,7 @@ func newScene(t *testing.T, redis *throttletest.Server, cfg throttletest.Upstrea
 	t.Cleanup(api.Close)
 	inspector := asynq.NewInspector(asynq.RedisClientOpt{Addr: redis.Addr()})
 	t.Cleanup(func() { assert.NoError(t, inspector.Close()) })
-	return &scene{
+	return &testFleet{
 		T: t, upstream: upstream, url: api.URL, redis: redis,
 		tasks: producerOn(t, redis.Addr()), inspector: inspector, policies: writeFile(t, policies(policy)),
 	}
@@ -82,7 +82,7 @@ func withRetries(n ...int) kind {
 }
 
 // enqueue enqueues n tasks, whose URLs end with their numbers.
-func (s *scene) enqueue(n int, of kind) {
+func (s *testFleet) enqueue(n int, of kind) {
 	s.Helper()
 	for i := range n {
 		attributes, options := of(i)
@@ -94,7 +94,7 @@ func (s *scene) enqueue(n int, of kind) {
 
 // work starts a worker process of that concurrency, which ends with the test at the
 // latest.
-func (s *scene) work(concurrency int, args ...string) *exec.Cmd {
+func (s *testFleet) work(concurrency int, args ...string) *exec.Cmd {
 	s.Helper()
 	cmd := command(s.T, append([]string{
 		"-config", s.policies, "-redis", s.redis.URI(), "-concurrency", fmt.Sprint(concurrency), "-log-level", "error",
@@ -111,7 +111,7 @@ func (s *scene) work(concurrency int, args ...string) *exec.Cmd {
 }
 
 // awaitCalls returns when so many calls have come, and did not take longer than that.
-func (s *scene) awaitCalls(n int, most time.Duration) {
+func (s *testFleet) awaitCalls(n int, most time.Duration) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), most)
 	defer cancel()
@@ -120,7 +120,7 @@ func (s *scene) awaitCalls(n int, most time.Duration) {
 
 // awaitQueue returns when asynq tells such numbers of its queue, and did not take longer
 // than that.
-func (s *scene) awaitQueue(what string, most time.Duration, such func(*asynq.QueueInfo) bool) {
+func (s *testFleet) awaitQueue(what string, most time.Duration, such func(*asynq.QueueInfo) bool) {
 	s.Helper()
 	require.Eventually(s, func() bool {
 		info, err := s.inspector.GetQueueInfo("default")
@@ -128,7 +128,7 @@ func (s *scene) awaitQueue(what string, most time.Duration, such func(*asynq.Que
 	}, most, 20*time.Millisecond, what)
 }
 
-func (s *scene) queue() *asynq.QueueInfo {
+func (s *testFleet) queue() *asynq.QueueInfo {
 	s.Helper()
 	info, err := s.inspector.GetQueueInfo("default")
 	require.NoError(s, err)
@@ -136,7 +136,7 @@ func (s *scene) queue() *asynq.QueueInfo {
 }
 
 // called is how often each URL was called.
-func (s *scene) called() map[string]int {
+func (s *testFleet) called() map[string]int {
 	called := map[string]int{}
 	for _, call := range s.upstream.Calls() {
 		called[call.URL]++
@@ -146,7 +146,7 @@ func (s *scene) called() map[string]int {
 
 // noneLost checks that each of n tasks was called or is still to be, and returns how
 // many are.
-func (s *scene) noneLost(n int) (left int) {
+func (s *testFleet) noneLost(n int) (left int) {
 	s.Helper()
 	info := s.queue()
 	left = info.Active + info.Retry + info.Pending

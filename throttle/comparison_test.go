@@ -31,8 +31,8 @@ func modelOps(t testing.TB) int {
 // episodeOps is the length of one random story; each begins on an empty server.
 const episodeOps = 400
 
-// duel tells the same random story to a script and to its oracle.
-type duel struct {
+// comparison tells the same random story to a script and to its oracle.
+type comparison struct {
 	t       testing.TB
 	seed    uint64
 	client  *redis.Client
@@ -49,8 +49,8 @@ type duel struct {
 }
 
 const (
-	duelClock = "clock"
-	duelEpoch = 1_800_000_000_000_000 // microseconds; a whole minute
+	comparisonClock = "clock"
+	comparisonEpoch = 1_800_000_000_000_000 // microseconds; a whole minute
 )
 
 // compareWithOracle tells random stories until enough operations were compared.
@@ -76,19 +76,19 @@ func forgetScripts(t *testing.T, client *redis.Client, story uint64) {
 
 func tellStory(t testing.TB, client *redis.Client, seed uint64, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
 	t.Helper()
-	play(t, &duel{client: client, seed: seed, crowded: true}, numbers, newOracle)
+	tell(t, &comparison{client: client, seed: seed, crowded: true}, numbers, newOracle)
 }
 
 // tellLonelyStory is tellStory where nobody comes along.
 func tellLonelyStory(t testing.TB, client *redis.Client, seed uint64, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
 	t.Helper()
-	play(t, &duel{client: client, seed: seed}, numbers, newOracle)
+	tell(t, &comparison{client: client, seed: seed}, numbers, newOracle)
 }
 
-func play(t testing.TB, d *duel, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
+func tell(t testing.TB, d *comparison, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(d.seed, 42))
-	d.t, d.random, d.now, d.ended = t, random, duelEpoch, map[int]bool{}
+	d.t, d.random, d.now, d.ended = t, random, comparisonEpoch, map[int]bool{}
 	d.limit = numbers(random)
 	d.oracle = newOracle(d.limit)
 	d.flush()
@@ -98,7 +98,7 @@ func play(t testing.TB, d *duel, numbers func(*rand.Rand) Limit, newOracle func(
 	}
 }
 
-func (d *duel) step(numbers func(*rand.Rand) Limit) {
+func (d *comparison) step(numbers func(*rand.Rand) Limit) {
 	switch n := d.random.IntN(100); {
 	case n < 55:
 		d.reserve()
@@ -121,30 +121,30 @@ func (d *duel) step(numbers func(*rand.Rand) Limit) {
 	}
 }
 
-func (d *duel) tell(format string, args ...any) {
-	d.story = append(d.story, fmt.Sprintf("%8d "+format, append([]any{d.now - duelEpoch}, args...)...))
+func (d *comparison) tell(format string, args ...any) {
+	d.story = append(d.story, fmt.Sprintf("%8d "+format, append([]any{d.now - comparisonEpoch}, args...)...))
 }
 
-func (d *duel) fail(format string, args ...any) {
+func (d *comparison) fail(format string, args ...any) {
 	d.t.Helper()
 	const last = 25
 	story := d.story[max(0, len(d.story)-last):]
 	for _, line := range story {
 		d.t.Log(line)
 	}
-	state, _ := d.client.Get(d.t.Context(), "rm:{duel}:limit").Result()
+	state, _ := d.client.Get(d.t.Context(), "rm:{api}:limit").Result()
 	d.t.Logf("story %d, state %q", d.seed, state)
 	d.t.Fatalf(format, args...)
 }
 
-func (d *duel) request(cost, wait int64) Request {
+func (d *comparison) request(cost, wait int64) Request {
 	return Request{
-		Policy: "duel", TaskID: "task", MaxWait: time.Duration(wait) * time.Microsecond,
+		Policy: "api", TaskID: "task", MaxWait: time.Duration(wait) * time.Microsecond,
 		Attributes: map[string]string{"cost": strconv.FormatInt(cost, 10)},
 	}
 }
 
-func (d *duel) reserve() {
+func (d *comparison) reserve() {
 	d.t.Helper()
 	cost := 1 + d.random.Int64N(d.limit.Capacity())
 	if d.random.IntN(2) == 0 {
@@ -156,9 +156,9 @@ func (d *duel) reserve() {
 	}
 	for _, r := range d.together(d.request(cost, wait)) {
 		granted, at := d.oracle.reserve(d.now, wait, cost, "task")
-		d.tell("reserve cost %d wait %d -> %v %d", cost, wait, r.Outcome, r.At.UnixMicro()-duelEpoch)
+		d.tell("reserve cost %d wait %d -> %v %d", cost, wait, r.Outcome, r.At.UnixMicro()-comparisonEpoch)
 		if (r.Outcome == Granted) != granted || r.At.UnixMicro() != at {
-			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-duelEpoch)
+			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-comparisonEpoch)
 		}
 		d.compare(r.Limits[0])
 		if granted {
@@ -170,14 +170,14 @@ func (d *duel) reserve() {
 
 // callEnded tells the oracle, if it wants to know, that a script call of several
 // requests has ended.
-func (d *duel) callEnded() {
+func (d *comparison) callEnded() {
 	if o, ok := d.oracle.(interface{ ended(now int64) }); ok {
 		o.ended(d.now)
 	}
 }
 
 // together makes the same request a few times in one script call.
-func (d *duel) together(request Request) []*Reservation {
+func (d *comparison) together(request Request) []*Reservation {
 	d.t.Helper()
 	requests := 1
 	if d.crowded && d.random.IntN(4) == 0 {
@@ -189,7 +189,7 @@ func (d *duel) together(request Request) []*Reservation {
 }
 
 // pick chooses a granted reservation that was not cancelled, mostly a late one.
-func (d *duel) pick() (int, bool) {
+func (d *comparison) pick() (int, bool) {
 	if len(d.granted) == 0 {
 		return 0, false
 	}
@@ -197,19 +197,19 @@ func (d *duel) pick() (int, bool) {
 	return n, !d.ended[n]
 }
 
-func (d *duel) cancel() {
+func (d *comparison) cancel() {
 	n, ok := d.pick()
 	if !ok {
 		return
 	}
 	d.ended[n] = true
-	d.tell("cancel %d, of slot %d", n, d.granted[n].At.UnixMicro()-duelEpoch)
+	d.tell("cancel %d, of slot %d", n, d.granted[n].At.UnixMicro()-comparisonEpoch)
 	d.oracle.cancel(d.now, n)
 	r := d.granted[n]
 	require.NoError(d.t, r.Cancel(d.t.Context()))
 }
 
-func (d *duel) adjust() {
+func (d *comparison) adjust() {
 	n, ok := d.pick()
 	if !ok {
 		return
@@ -222,7 +222,7 @@ func (d *duel) adjust() {
 	require.NoError(d.t, r.Adjust(d.t.Context(), map[string]string{"cost": strconv.FormatInt(actual, 10)}))
 }
 
-func (d *duel) tick() {
+func (d *comparison) tick() {
 	period := d.limit.Rate.Period.Microseconds()
 	switch d.random.IntN(8) {
 	case 0:
@@ -238,15 +238,15 @@ func (d *duel) tick() {
 	d.setClock()
 }
 
-func (d *duel) change(to Limit) {
+func (d *comparison) change(to Limit) {
 	d.tell("change to %s", to.String())
 	d.limit = to
 	d.oracle.change(d.now, to)
 	require.NoError(d.t, d.limiter.Update(d.config()))
-	RunByClockKey(d.limiter, duelClock)
+	RunByClockKey(d.limiter, comparisonClock)
 }
 
-func (d *duel) compareStatus() {
+func (d *comparison) compareStatus() {
 	d.t.Helper()
 	got, err := d.limiter.Peek(d.t.Context(), d.request(1, 0))
 	require.NoError(d.t, err)
@@ -254,7 +254,7 @@ func (d *duel) compareStatus() {
 }
 
 // compare holds what a limit says of itself against the oracle.
-func (d *duel) compare(status LimitStatus) {
+func (d *comparison) compare(status LimitStatus) {
 	d.t.Helper()
 	remaining, reset := d.oracle.status(d.now)
 	if status.Remaining != remaining || status.ResetAfter.Microseconds() != reset {
@@ -263,24 +263,24 @@ func (d *duel) compare(status LimitStatus) {
 	}
 }
 
-func (d *duel) flush() {
+func (d *comparison) flush() {
 	require.NoError(d.t, d.client.FlushDB(d.t.Context()).Err())
 	d.setClock()
 }
 
-func (d *duel) setClock() {
-	require.NoError(d.t, d.client.Set(d.t.Context(), duelClock, d.now, 0).Err())
+func (d *comparison) setClock() {
+	require.NoError(d.t, d.client.Set(d.t.Context(), comparisonClock, d.now, 0).Err())
 }
 
 // remake makes a Limiter for the numbers of now.
-func (d *duel) remake() {
+func (d *comparison) remake() {
 	limiter, err := New(d.client, d.config())
 	require.NoError(d.t, err)
-	RunByClockKey(limiter, duelClock)
+	RunByClockKey(limiter, comparisonClock)
 	d.limiter = limiter
 }
 
-func (d *duel) config() *Config {
+func (d *comparison) config() *Config {
 	d.limit.Name, d.limit.Cost = "limit", "cost"
-	return &Config{Policies: []Policy{{Name: "duel", Limits: []Limit{d.limit}}}}
+	return &Config{Policies: []Policy{{Name: "api", Limits: []Limit{d.limit}}}}
 }
