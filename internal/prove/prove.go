@@ -6,6 +6,7 @@ package prove
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -40,20 +41,28 @@ func (f Figure) holds() bool {
 }
 
 func (f Figure) String() string {
-	side := "at most"
+	side, verdict := "at most", "holds "
 	if f.atLeast {
 		side = "at least"
 	}
-	return fmt.Sprintf("%s: %.4g %s, %s %.4g", f.name, f.value, f.unit, side, f.bound)
+	if !f.holds() {
+		verdict = "MISSED"
+	}
+	return fmt.Sprintf("  %s  %s: %s, %s %s", verdict, f.name, f.quantity(f.value), side, f.quantity(f.bound))
 }
 
-// Figures measures, and states each figure with its bound and with how long the
-// machine paused meanwhile. If one misses its bound and a pause explains that, all are
-// measured again, three times in all, and then reported as «machine too busy to tell»:
-// the test is skipped, neither passed nor failed. A miss without a pause fails.
+func (f Figure) quantity(x float64) string {
+	return strings.TrimSpace(fmt.Sprintf("%.4g %s", x, f.unit))
+}
+
+// Figures measures, and states each figure with its bound and with what the machine did
+// meanwhile. If one misses its bound and a pause explains that, all are measured again,
+// three times in all, and then reported as «machine too busy to tell»: the test is
+// skipped, neither passed nor failed. A miss without a pause fails.
 //
 // measure asserts by its own t what is right or wrong, such as that no start is over
-// its limit. That fails the test at once, whatever the machine did.
+// its limit. That fails the test at once, whatever the machine did. What it starts ends
+// with its t.
 func Figures(t *testing.T, measure func(t *testing.T) []Figure) {
 	t.Helper()
 	for try := 1; ; try++ {
@@ -64,17 +73,12 @@ func Figures(t *testing.T, measure func(t *testing.T) []Figure) {
 		if !lawful {
 			return
 		}
-		verdict, missed := "holds", false
+		// Straight to the output, for a test's own log is told only when it has ended.
+		fmt.Fprintf(os.Stdout, "%s, measured the %s time; %s\n", t.Name(), []string{"first", "second", "third"}[try-1], paused)
+		missed := false
 		for _, f := range figures {
-			verdict = "holds"
-			if !f.holds() {
-				missed = true
-				verdict = "MISSED"
-				if paused.explain() {
-					verdict = "machine too busy to tell"
-				}
-			}
-			fmt.Fprintf(os.Stdout, "figure: %s; %s (%s; %s)\n", f, verdict, t.Name(), paused)
+			fmt.Fprintln(os.Stdout, f)
+			missed = missed || !f.holds()
 		}
 		switch {
 		case !missed:
@@ -82,7 +86,7 @@ func Figures(t *testing.T, measure func(t *testing.T) []Figure) {
 		case !paused.explain():
 			t.Fatal("a figure missed its bound, and no pause of the machine explains it")
 		case try == tries:
-			t.Skipf("machine too busy to tell, measured %d times", tries)
+			t.Skip("machine too busy to tell")
 		}
 	}
 }

@@ -1,0 +1,108 @@
+//go:build prove
+
+package backlog
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/internal/prove"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+const (
+	plain    = "asynq, no limit"
+	tuned    = "retry-after, tuned"
+	waiting  = "rampmeter, waiting"
+	parked   = "rampmeter, parked"
+	parkedAt = "rampmeter, parked at once"
+)
+
+// measured is what the bench tells of a scenario, by contender. It checks what holds on
+// any machine: nobody loses a task, and none of Rampmeter's is archived.
+func measured(t *testing.T, scenario string, tasks int, only string) map[string]map[string]float64 {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	code := Run(t.Context(), []string{
+		"-redis", throttletest.Redis(t).URI(), "-json", "-scenarios", scenario, "-tasks", strconv.Itoa(tasks), "-only", only,
+	}, none, &stdout, &stderr)
+	require.Zero(t, code, stderr.String())
+	var got report
+	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
+	figures := map[string]map[string]float64{}
+	for _, r := range got.Scenarios[0].Results {
+		figures[r.Name] = r.Figures
+		if strings.HasPrefix(r.Name, "rampmeter") {
+			require.Zero(t, r.Figures["archived"], r.Name)
+			require.Zero(t, r.Figures["left"], r.Name)
+		}
+	}
+	return figures
+}
+
+// size is how many tasks a scenario has, in full or in short.
+func size(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
+
+// README, «How it compares»: what becomes of a backlog of tenants.
+func TestProveTenants(t *testing.T) {
+	prove.Figures(t, func(t *testing.T) []prove.Figure {
+		got := measured(t, "tenants", size(6180, 1200), "no limit|tuned|rampmeter")
+		figures := []prove.Figure{
+			prove.AtMost("asynq without a limit: Redis commands per task", got[plain]["commands_per_task"], 14.5, ""),
+			prove.AtLeast("retry-after error, attempts per one of parked lanes",
+				got[tuned]["attempts_per_task"]/got[parked]["attempts_per_task"], 3, "times"),
+			prove.AtLeast("retry-after error, Redis commands per one of parked lanes",
+				got[tuned]["commands_per_task"]/got[parked]["commands_per_task"], 3, "times"),
+		}
+		for _, row := range []struct {
+			name                          string
+			attempts, commands, smallDone float64
+		}{
+			{waiting, 1.01, 16.4, 40}, {parked, 2, 39.5, 3}, {parkedAt, 1.02, 26, 1.5},
+		} {
+			own := got[row.name]
+			figures = append(figures,
+				prove.AtMost(row.name+": attempts per task", own["attempts_per_task"], row.attempts, ""),
+				prove.AtMost(row.name+": Redis commands per task", own["commands_per_task"], row.commands, ""),
+				prove.AtLeast(row.name+": quota used", 100*own["quota_used"], 99, "%"),
+				prove.AtMost(row.name+": small tenants done", own["small_done_s"], row.smallDone, "s"),
+				prove.AtMost(row.name+": lateness, 99 of 100 starts", own["slot_p99_ms"], 5, "ms"),
+				// 20 ms of the rate, which is what a start may be late.
+				prove.AtMost(row.name+": calls beyond burst and rate as they arrived", own["over"], 4, ""),
+			)
+		}
+		return figures
+	})
+}
+
+// The same for slots.
+func TestProveSlots(t *testing.T) {
+	prove.Figures(t, func(t *testing.T) []prove.Figure {
+		got := measured(t, "slots", size(1000, 300), "waiting$|parked$")
+		var figures []prove.Figure
+		for _, row := range []struct {
+			name               string
+			attempts, commands float64
+		}{
+			{waiting, 1.01, 56}, {parked, 2, 77},
+		} {
+			own := got[row.name]
+			require.LessOrEqual(t, own["over"], 0.0, "%s: more calls at once than slots", row.name)
+			figures = append(figures,
+				prove.AtMost(row.name+": attempts per task", own["attempts_per_task"], row.attempts, ""),
+				prove.AtMost(row.name+": Redis commands per task", own["commands_per_task"], row.commands, ""),
+				prove.AtLeast(row.name+": slots busy", 100*own["quota_used"], 97, "%"),
+			)
+		}
+		return figures
+	})
+}
