@@ -52,7 +52,11 @@ func (f Figure) String() string {
 }
 
 func (f Figure) quantity(x float64) string {
-	return strings.TrimSpace(fmt.Sprintf("%.4g %s", x, f.unit))
+	format := "%.4g %s"
+	if x >= 1000 {
+		format = "%.0f %s"
+	}
+	return strings.TrimSpace(fmt.Sprintf(format, x, f.unit))
 }
 
 // Figures measures, and states each figure with its bound and with what the machine did
