@@ -22,9 +22,9 @@ const (
 	parkedAt = "rampmeter, parked at once"
 )
 
-// measured is what the bench tells of a scenario, by contender. It checks what holds on
+// figuresOf is what the bench tells of a scenario, by contender. It checks what holds on
 // any machine: nobody loses a task, and none of Rampmeter's is archived.
-func measured(t *testing.T, scenario string, tasks int, only string) map[string]map[string]float64 {
+func figuresOf(t *testing.T, scenario string, tasks int, only string) map[string]map[string]float64 {
 	t.Helper()
 	var stdout, stderr strings.Builder
 	code := Run(t.Context(), []string{
@@ -55,7 +55,7 @@ func size(full, short int) int {
 // README, «How it compares»: what becomes of a backlog of tenants.
 func TestProveTenants(t *testing.T) {
 	prove.Figures(t, func(t *testing.T) []prove.Figure {
-		got := measured(t, "tenants", size(6180, 1200), "no limit|tuned|rampmeter")
+		got := figuresOf(t, "tenants", size(6180, 1200), "no limit|tuned|rampmeter")
 		figures := []prove.Figure{
 			prove.AtMost("asynq without a limit: Redis commands per task", got[plain]["commands_per_task"], 14.5, ""),
 			prove.AtLeast("retry-after error, attempts per one of parked lanes",
@@ -87,7 +87,7 @@ func TestProveTenants(t *testing.T) {
 // The same for slots.
 func TestProveSlots(t *testing.T) {
 	prove.Figures(t, func(t *testing.T) []prove.Figure {
-		got := measured(t, "slots", size(1000, 300), "waiting$|parked$")
+		got := figuresOf(t, "slots", size(1000, 300), "waiting$|parked$")
 		var figures []prove.Figure
 		for _, row := range []struct {
 			name               string
