@@ -46,7 +46,9 @@ func (p *Proxy) Addr() string { return p.addr }
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.listener.Close()
+	if p.listener != nil {
+		_ = p.listener.Close()
+	}
 	p.listener = nil
 	for conn := range p.conns {
 		_ = conn.Close()
@@ -57,7 +59,11 @@ func (p *Proxy) Cut() {
 func (p *Proxy) Hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.passes = make(chan struct{})
+	select {
+	case <-p.passes:
+		p.passes = make(chan struct{})
+	default: // it holds already
+	}
 }
 
 // Mend lets everything through again: what was held, too.
@@ -112,6 +118,12 @@ func (p *Proxy) accept(listener net.Listener) {
 			continue
 		}
 		p.mu.Lock()
+		if p.listener != listener { // it was cut while this one was on its way
+			_ = client.Close()
+			_ = server.Close()
+			p.mu.Unlock()
+			return
+		}
 		p.conns[client], p.conns[server] = struct{}{}, struct{}{}
 		p.mu.Unlock()
 		losing := make(chan struct{}) // closed when the next answer is to be lost
