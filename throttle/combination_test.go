@@ -60,7 +60,7 @@ func randomJudged(random *rand.Rand, name string) judged {
 // leaves Redis as it was, to the byte.
 func TestCombinationsKeepEveryLimit(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(120) {
+	eachStory(t, 120, 4, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		judges := make([]judged, 1+random.IntN(4))
 		limits := make([]throttle.Limit, len(judges))
@@ -71,7 +71,7 @@ func TestCombinationsKeepEveryLimit(t *testing.T) {
 			}
 			limits[i] = judges[i].limit
 		}
-		granted := combine(t, random, limits)
+		granted := combine(start(limits...), random)
 		for i, judge := range judges {
 			starts := map[string][]time.Time{}
 			for _, r := range granted {
@@ -82,14 +82,13 @@ func TestCombinationsKeepEveryLimit(t *testing.T) {
 				require.LessOrEqual(t, int64(judge.count(at)), judge.most, "seed %d, %s, key %q", seed, judge.limit.String(), key)
 			}
 		}
-	}
+	})
 }
 
 // combine lets requests of two users come and go, and returns what was granted and
 // not given back.
-func combine(t *testing.T, random *rand.Rand, limits []throttle.Limit) (granted []*throttle.Reservation) {
-	t.Helper()
-	b := newTestLimiter(t, limits...)
+func combine(b *testLimiter, random *rand.Rand) (granted []*throttle.Reservation) {
+	b.t.Helper()
 	var now time.Duration
 	for range 80 {
 		switch n := random.IntN(10); {
@@ -99,12 +98,12 @@ func combine(t *testing.T, random *rand.Rand, limits []throttle.Limit) (granted 
 			if r.Outcome == throttle.Granted {
 				granted = append(granted, r)
 			} else {
-				require.Equal(t, before, b.contents())
+				require.Equal(b.t, before, b.contents())
 			}
 		case n < 7 && len(granted) > 0:
 			i := random.IntN(len(granted))
 			if granted[i].At.After(noon.Add(now)) { // not started yet
-				require.NoError(t, granted[i].Cancel(t.Context()))
+				require.NoError(b.t, granted[i].Cancel(b.t.Context()))
 				granted = append(granted[:i], granted[i+1:]...)
 			}
 		default:

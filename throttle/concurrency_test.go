@@ -47,7 +47,9 @@ func (b *testLimiter) remaining() int64 {
 // has them.
 func (b *testLimiter) with(limits ...throttle.Limit) *testLimiter {
 	b.t.Helper()
-	return &testLimiter{b.t, b.clock, b.client, newLimiter(b.t, b.client, "api", limits...)}
+	other := *b
+	other.change(limits...)
+	return &other
 }
 
 // S10: so many at once.

@@ -97,7 +97,7 @@ func TestHeadroomIsThereAtOnce(t *testing.T) {
 		}
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			b := newTestLimiter(t, limit)
+			b := newTestLimiterOn(t, throttletest.Redis(t), limit)
 			ask := func(r throttle.Request) throttle.Outcome {
 				got, err := b.limiter.Reserve(t.Context(), r)
 				require.NoError(t, err)
@@ -139,9 +139,9 @@ func TestHeadroomKeepsItsWord(t *testing.T) {
 		}
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(15) {
+			eachStory(t, 15, 1, func(t *testing.T, start makeLimiter, seed uint64) {
 				random := rand.New(rand.NewPCG(seed, 17))
-				b := newTestLimiter(t, limit)
+				b := start(limit)
 				now := time.Duration(0)
 				for range 12 {
 					cost := strconv.FormatInt(1+random.Int64N(7), 10)
@@ -164,7 +164,7 @@ func TestHeadroomKeepsItsWord(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, throttle.Granted, r.Outcome, "seed %d: on time", seed)
 				}
-			}
+			})
 		})
 	}
 }
@@ -173,11 +173,11 @@ func TestHeadroomKeepsItsWord(t *testing.T) {
 // and those of normal tasks within what is not kept, where that is a bound.
 func TestHeadroomIsNeverOver(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(100) {
+	eachStory(t, 100, 4, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 19))
 		judge := randomJudged(random, "l")
 		if judge.limit.Capacity() < 2 {
-			continue
+			return
 		}
 		judge.limit.Headroom.Tokens = 1 + random.Int64N(judge.limit.Capacity()-1)
 		limits := []throttle.Limit{judge.limit}
@@ -185,7 +185,7 @@ func TestHeadroomIsNeverOver(t *testing.T) {
 			limits = append(limits, window("other", 1+random.Int64N(4), 700*time.Millisecond, throttle.AnchorClock))
 			limits[1].Per = "user"
 		}
-		b := newTestLimiter(t, limits...)
+		b := start(limits...)
 		var now time.Duration
 		var all, normal []time.Time
 		for range 120 {
@@ -213,10 +213,10 @@ func TestHeadroomIsNeverOver(t *testing.T) {
 		require.LessOrEqual(t, int64(judge.count(all)), judge.most, "seed %d: %s", seed, judge.limit.String())
 		most := judge.most - judge.limit.Headroom.Tokens
 		if judge.limit.Refill == throttle.RefillInterval {
-			continue // where a refill may be all that the bucket holds
+			return // where a refill may be all that the bucket holds
 		}
 		require.LessOrEqual(t, int64(judge.count(normal)), most, "seed %d: normal tasks of %s", seed, judge.limit.String())
-	}
+	})
 }
 
 // Who has a slot keeps it when it asks again, whatever is kept for others.

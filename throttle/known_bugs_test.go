@@ -159,16 +159,17 @@ func TestBugClockStepsBack(t *testing.T) {
 // Time and tokens kept as floats make what remains wrong by one, for most rates.
 func TestBugRemainingWrongByOne(t *testing.T) {
 	t.Parallel()
-	for count := int64(1); count <= 120; count++ {
+	eachStory(t, 120, 30, func(t *testing.T, start makeLimiter, seed uint64) {
+		count := int64(seed) + 1
 		limit := bucket("l", count, time.Duration(count%7+1)*time.Second, count)
-		b := newTestLimiter(t, limit)
+		b := start(limit)
 		for left := count - 1; left >= 0; left-- {
 			r := b.reserve(0)
 			require.Equal(t, throttle.Granted, r.Outcome, "%s", limit.String())
 			require.Equal(t, left, r.Limits[0].Remaining, "%s", limit.String())
 		}
 		require.Equal(t, throttle.Denied, b.reserve(0).Outcome, "%s", limit.String())
-	}
+	})
 }
 
 // Costs that are no costs give tokens away, or take what is never there.
@@ -211,7 +212,7 @@ func TestBugChangedLimit(t *testing.T) {
 		spend(b)
 		faster := limit
 		faster.Rate.Period = time.Second
-		b.limiter = newLimiter(t, b.client, "api", faster)
+		b.change(faster)
 		r := b.reserve(0)
 		assert.Equal(t, throttle.Denied, r.Outcome, "a free refill")
 		b.clock.Advance(2 * time.Second)

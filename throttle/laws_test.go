@@ -19,10 +19,10 @@ import (
 // RetryAfter, and not a microsecond before.
 func TestPatienceIsRewarded(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	eachStory(t, 120, 4, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		limits := randomLimits(random)
-		b := newTestLimiter(t, limits...)
+		b := start(limits...)
 		now := time.Duration(random.Int64N(int64(time.Minute))).Truncate(time.Microsecond)
 		b.at(now)
 		for range 12 {
@@ -39,7 +39,7 @@ func TestPatienceIsRewarded(t *testing.T) {
 			b.at(now)
 			require.Equal(t, throttle.Granted, b.reserve(0, "cost", cost).Outcome, "seed %d: on time", seed)
 		}
-	}
+	})
 }
 
 func randomLimits(random *rand.Rand) []throttle.Limit {
@@ -155,21 +155,20 @@ func TestNeverOverWhateverIsCancelled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(40) {
+			eachStory(t, 80, 2, func(t *testing.T, start makeLimiter, seed uint64) {
 				random := rand.New(rand.NewPCG(seed, 7))
 				count, burst := 1+random.Int64N(7), 1+random.Int64N(4)
-				starts := startsOf(t, random, test.limit(count, burst))
+				starts := startsOf(start(test.limit(count, burst)), random)
 				require.LessOrEqual(t, int64(test.count(starts, count)), test.most(count, burst), "seed %d", seed)
-			}
+			})
 		})
 	}
 }
 
 // startsOf lets requests come and go at random, and returns the starts that came
 // of them.
-func startsOf(t *testing.T, random *rand.Rand, limit throttle.Limit) (starts []time.Time) {
-	t.Helper()
-	b := newTestLimiter(t, limit)
+func startsOf(b *testLimiter, random *rand.Rand) (starts []time.Time) {
+	b.t.Helper()
 	var held []*throttle.Reservation
 	now := time.Duration(0)
 	for range 60 {
@@ -179,7 +178,7 @@ func startsOf(t *testing.T, random *rand.Rand, limit throttle.Limit) (starts []t
 			}
 		} else if len(held) > 0 {
 			i := random.IntN(len(held))
-			require.NoError(t, held[i].Cancel(t.Context()))
+			require.NoError(b.t, held[i].Cancel(b.t.Context()))
 			held = append(held[:i], held[i+1:]...)
 		}
 		if random.IntN(4) == 0 {

@@ -18,19 +18,55 @@ import (
 // noon is a whole minute, so that windows of whole seconds begin at it.
 var noon = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
 
-// testLimiter is a limiter for one policy named "api" on an embedded server whose
-// clock the test moves.
+// testLimiter is a limiter for one policy named "api" on a server whose clock the test
+// moves.
 type testLimiter struct {
 	t       *testing.T
 	clock   *throttletest.Clock
 	client  *redis.Client
 	limiter *throttle.Limiter
+	byKey   bool // the scripts read the time from clockKey
 }
+
+const clockKey = "clock"
 
 func newTestLimiter(t *testing.T, limits ...throttle.Limit) *testLimiter {
 	t.Helper()
 	server, clock := throttletest.EmbeddedAt(t, noon)
-	return &testLimiter{t, clock, server.Client(), newLimiter(t, server.Client(), "api", limits...)}
+	return &testLimiter{t: t, clock: clock, client: server.Client(), limiter: newLimiter(t, server.Client(), "api", limits...)}
+}
+
+// newTestLimiterOn is newTestLimiter on a server that has another clock of its own. It
+// is emptied first, and nothing expires there.
+func newTestLimiterOn(t *testing.T, server *throttletest.Server, limits ...throttle.Limit) *testLimiter {
+	t.Helper()
+	b := &testLimiter{t: t, clock: throttletest.NewClock(noon), client: server.Client(), byKey: true}
+	require.NoError(t, b.client.FlushDB(t.Context()).Err())
+	b.change(limits...)
+	b.at(0)
+	return b
+}
+
+// makeLimiter makes a testLimiter on one of the servers, and empties that.
+type makeLimiter func(limits ...throttle.Limit) *testLimiter
+
+// eachStory tells random stories: all of them to a real Redis, and a few to the embedded
+// one, where they take many times as long, and where keys expire by the test's clock.
+func eachStory(t *testing.T, stories, embedded uint64, tell func(t *testing.T, make makeLimiter, seed uint64)) {
+	t.Helper()
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		for seed := range embedded {
+			tell(t, func(limits ...throttle.Limit) *testLimiter { return newTestLimiter(t, limits...) }, seed)
+		}
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		server := throttletest.Redis(t)
+		for seed := range stories {
+			tell(t, func(limits ...throttle.Limit) *testLimiter { return newTestLimiterOn(t, server, limits...) }, seed)
+		}
+	})
 }
 
 func newLimiter(t *testing.T, client redis.UniversalClient, policy string, limits ...throttle.Limit) *throttle.Limiter {
@@ -42,8 +78,33 @@ func newLimiter(t *testing.T, client redis.UniversalClient, policy string, limit
 	return limiter
 }
 
+// change gives the policy other limits, as a new policies file does.
+func (b *testLimiter) change(limits ...throttle.Limit) {
+	b.t.Helper()
+	b.remake(throttle.Policy{Limits: limits})
+}
+
+func (b *testLimiter) remake(policy throttle.Policy) {
+	b.t.Helper()
+	policy.Name = "api"
+	limiter, err := throttle.New(b.client, &throttle.Config{Policies: []throttle.Policy{policy}})
+	require.NoError(b.t, err)
+	if b.byKey {
+		throttle.RunByClockKey(limiter, clockKey)
+	}
+	b.limiter = limiter
+}
+
 // at sets the clock to some time after noon.
-func (b *testLimiter) at(afterNoon time.Duration) { b.clock.Set(noon.Add(afterNoon)) }
+func (b *testLimiter) at(afterNoon time.Duration) { b.set(noon.Add(afterNoon)) }
+
+func (b *testLimiter) set(now time.Time) {
+	b.t.Helper()
+	b.clock.Set(now)
+	if b.byKey {
+		require.NoError(b.t, b.client.Set(b.t.Context(), clockKey, now.UnixMicro(), 0).Err())
+	}
+}
 
 func (b *testLimiter) reserve(wait time.Duration, attributes ...string) *throttle.Reservation {
 	b.t.Helper()
@@ -61,14 +122,19 @@ func request(wait time.Duration, attributes ...string) throttle.Request {
 	return r
 }
 
-// contents returns everything the server holds.
+// contents returns everything the server holds, and for how long by the test's clock.
 func (b *testLimiter) contents() map[string]string {
 	b.t.Helper()
 	keys, err := b.client.Keys(b.t.Context(), "*").Result()
 	require.NoError(b.t, err)
 	contents := map[string]string{}
 	for _, key := range keys {
-		contents[key] = b.client.Dump(b.t.Context(), key).Val() + b.client.PTTL(b.t.Context(), key).Val().String()
+		switch {
+		case !b.byKey:
+			contents[key] = b.client.Dump(b.t.Context(), key).Val() + b.client.PTTL(b.t.Context(), key).Val().String()
+		case key != clockKey:
+			contents[key] = b.client.Dump(b.t.Context(), key).Val()
+		}
 	}
 	return contents
 }

@@ -50,8 +50,7 @@ type twoBuckets struct {
 	each   vessel // what a user's is at first
 }
 
-func newTwoBuckets(t *testing.T, random *rand.Rand) *twoBuckets {
-	t.Helper()
+func newTwoBuckets(start makeLimiter, random *rand.Rand) *twoBuckets {
 	ms := func(most int64) time.Duration { return time.Duration(1+random.Int64N(most)) * time.Millisecond }
 	two := &twoBuckets{
 		shared: &vessel{capacity: 1 + random.Int64N(6), token: ms(200)},
@@ -60,7 +59,7 @@ func newTwoBuckets(t *testing.T, random *rand.Rand) *twoBuckets {
 	}
 	own := bucket("own", 1, two.each.token, two.each.capacity)
 	own.Per = "user"
-	two.testLimiter = newTestLimiter(t, bucket("shared", 1, two.shared.token, two.shared.capacity), own)
+	two.testLimiter = start(bucket("shared", 1, two.shared.token, two.shared.capacity), own)
 	return two
 }
 
@@ -86,9 +85,9 @@ func (two *twoBuckets) started(user string, at time.Time) {
 // denied passes then.
 func TestPutOffSlotsLeaveOthersTheirs(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(40) {
+	eachStory(t, 40, 2, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 6))
-		two := newTwoBuckets(t, random)
+		two := newTwoBuckets(start, random)
 		var now time.Duration
 		for step := range 60 {
 			now += time.Duration(random.Int64N(300)) * time.Millisecond * time.Duration(random.IntN(2))
@@ -113,15 +112,15 @@ func TestPutOffSlotsLeaveOthersTheirs(t *testing.T) {
 				two.started(user, r.At)
 			}
 		}
-	}
+	})
 }
 
 // Law 1 where slots ahead are given back, those that were put off, too.
 func TestPutOffSlotsGivenBack(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	eachStory(t, 60, 2, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 7))
-		two := newTwoBuckets(t, random)
+		two := newTwoBuckets(start, random)
 		type ahead struct {
 			*throttle.Reservation
 			user string
@@ -147,7 +146,7 @@ func TestPutOffSlotsGivenBack(t *testing.T) {
 				slots = append(slots, ahead{r, user})
 			}
 		}
-	}
+	})
 }
 
 // A policy that loses its other limits, or begins to keep something for urgent tasks,
@@ -169,7 +168,7 @@ func TestPutOffSlotsOutliveOtherLimits(t *testing.T) {
 				require.Equal(t, noon, b.reserve(time.Minute, "user", user).At.UTC())
 				require.Equal(t, noon.Add(10*time.Second), b.reserve(time.Minute, "user", user).At.UTC(), user)
 			}
-			b.limiter = newLimiter(t, b.client, "api", changed...)
+			b.change(changed...)
 			b.at(9 * time.Second)
 			for _, user := range []string{"v", "w", "x", "y", "z"} {
 				require.Equal(t, throttle.Denied, b.reserve(0, "user", user).Outcome, user)

@@ -20,12 +20,9 @@ func newTold(t *testing.T, u throttle.Upstream, limits ...throttle.Limit) toldLi
 	if limits == nil {
 		limits = []throttle.Limit{window("w", 100, time.Minute, throttle.AnchorClock)}
 	}
-	server, clock := throttletest.EmbeddedAt(t, noon)
-	limiter, err := throttle.New(server.Client(), &throttle.Config{
-		Policies: []throttle.Policy{{Name: "api", Limits: limits, Upstream: &u}},
-	})
-	require.NoError(t, err)
-	return toldLimiter{&testLimiter{t, clock, server.Client(), limiter}}
+	b := newTestLimiter(t, limits...)
+	b.remake(throttle.Policy{Limits: limits, Upstream: &u})
+	return toldLimiter{b}
 }
 
 // start is a call that was let through.

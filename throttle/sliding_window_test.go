@@ -121,7 +121,7 @@ func TestSlidingWindowInsertsBeforeSlotsAhead(t *testing.T) {
 
 func TestSlidingWindowReachesAThousandBucketsAhead(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, sliding("w", 1, time.Second, time.Second))
+	b := newTestLimiterOn(t, throttletest.Redis(t), sliding("w", 1, time.Second, time.Second))
 	b.at(300 * time.Millisecond)
 	last := time.Duration(0)
 	for {
@@ -161,7 +161,7 @@ func TestSlidingWindowKeepsTheUsedShareOnAChange(t *testing.T) {
 				b.reserve(0)
 			}
 			b.at(30 * second)
-			b.limiter = newLimiter(t, b.client, "api", c.is)
+			b.change(c.is)
 			all := strconv.FormatInt(c.is.Rate.Count, 10)
 			r := b.reserve(0, "cost", all)
 			assert.Equal(t, throttle.Denied, r.Outcome)
@@ -183,7 +183,7 @@ func TestSlidingWindowSlotsAheadOutliveAChange(t *testing.T) {
 		held = append(held, b.reserve(time.Minute))
 	}
 	require.Equal(t, noon.Add(3*time.Second), held[2].At.UTC())
-	b.limiter = newLimiter(t, b.client, "api", sliding("w", 1, 2*time.Second, time.Second))
+	b.change(sliding("w", 1, 2*time.Second, time.Second))
 	assert.Equal(t, noon.Add(6*time.Second), b.reserve(0).At.UTC(), "after the two slots at 3s")
 	for _, r := range held[2:] {
 		require.NoError(t, r.Cancel(t.Context()))

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // The vectors by which GCRA implementations are compared: limit 5, one a second.
@@ -59,7 +60,7 @@ func TestTokenBucketVectors(t *testing.T) {
 // lost or gained over a thousand tokens.
 func TestTokenBucketIsExact(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, bucket("b", 3, time.Second, 1))
+	b := newTestLimiterOn(t, throttletest.Redis(t), bucket("b", 3, time.Second, 1))
 	for i := range 1000 {
 		r := b.reserve(time.Hour)
 		require.Equal(t, throttle.Granted, r.Outcome)
