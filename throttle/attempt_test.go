@@ -1,12 +1,6 @@
 package throttle_test
 
 import (
-	"bufio"
-	"context"
-	"net"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,8 +95,8 @@ func TestLostAnswerIsNotPaidTwice(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		policy := throttletest.UniqueName(t)
-		lossy := newLossy(t, server.Addr())
-		client := redis.NewClient(&redis.Options{Addr: lossy.addr, PoolSize: 1})
+		proxy := throttletest.NewProxy(t, server.Addr())
+		client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 1})
 		defer client.Close()
 		limiter := newLimiter(t, client, policy, bucket("l", 1, time.Hour, 10))
 		ask := func(attempt string) *throttle.Reservation {
@@ -111,79 +105,9 @@ func TestLostAnswerIsNotPaidTwice(t *testing.T) {
 			return r
 		}
 		ask("warm") // the script is there now
-		lossy.lose.Store(true)
+		proxy.LoseReply("evalsha")
 		r := ask("x")
-		assert.False(t, lossy.lose.Load(), "an answer was lost")
+		assert.True(t, proxy.Lost(), "an answer was lost")
 		assert.EqualValues(t, 8, r.Limits[0].Remaining)
 	})
-}
-
-// lossy stands between a client and a server, and on demand loses an answer to
-// EVALSHA together with the connection.
-type lossy struct {
-	addr string
-	lose atomic.Bool
-}
-
-func newLossy(t *testing.T, server string) *lossy {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	l := &lossy{addr: listener.Addr().String()}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { l.carry(t.Context(), client, server) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		all.Wait()
-	})
-	return l
-}
-
-// carry serves one connection until either side ends it.
-func (l *lossy) carry(ctx context.Context, client net.Conn, address string) {
-	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	var asked atomic.Bool // for a decision, on this connection
-	var both sync.WaitGroup
-	both.Go(func() {
-		defer server.Close()
-		lines := bufio.NewReader(client)
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				return
-			}
-			if strings.EqualFold(strings.TrimSpace(line), "evalsha") && l.lose.Load() {
-				asked.Store(true)
-			}
-			if _, err := server.Write([]byte(line)); err != nil {
-				return
-			}
-		}
-	})
-	both.Go(func() {
-		defer client.Close()
-		answer := make([]byte, 64<<10)
-		for {
-			n, err := server.Read(answer)
-			if err != nil || asked.Load() && l.lose.CompareAndSwap(true, false) {
-				return
-			}
-			if _, err := client.Write(answer[:n]); err != nil {
-				return
-			}
-		}
-	})
-	both.Wait()
 }

@@ -3,7 +3,6 @@ package throttle
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -15,17 +14,50 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// modelOps is how many random operations each algorithm's script is compared with
-// its oracle on. RAMPMETER_MODEL_OPS sets another number, such as ten million.
-func modelOps(t testing.TB) int {
+// oracle is a limit as its definition says it, for one key, written without
+// looking at the script. Times and durations are in microseconds.
+type oracle interface {
+	// reserve tells whether a request is granted and for when, or when it would
+	// first pass.
+	reserve(now, wait, cost int64, who string) (granted bool, at int64)
+	// cancel gives back the nth granted reservation, counted from 0.
+	cancel(now int64, nth int)
+	// adjust corrects what the nth granted reservation took.
+	adjust(now int64, nth int, more int64)
+	// change sets other numbers, in force from the next operation on.
+	change(now int64, l Limit)
+	// status tells what is left, and when the limit is full again.
+	status(now int64) (remaining, resetAfter int64)
+	// flush forgets everything, as an emptied Redis does.
+	flush()
+}
+
+// comparisons compare the scripts of every algorithm with its oracle, on so many random
+// operations.
+var comparisons = map[string]func(t *testing.T, client *redis.Client, operations int){
+	"token bucket":          against(bucketNumbers, newBucketOracle),
+	"interval bucket":       against(intervalNumbers, newIntervalOracle),
+	"fixed window by clock": against(windowNumbers(AnchorClock), newWindowOracle),
+	"fixed window by first": against(windowNumbers(AnchorFirst), newWindowOracle),
+	"sliding log":           against(logNumbers, newLogOracle),
+	"long line of a log":    compareLongLine,
+	"sliding window":        against(slidingNumbers, newSlidingOracle),
+	"concurrency":           compareConcurrency,
+}
+
+func TestScriptsAgainstOracles(t *testing.T) {
+	t.Parallel()
+	compareWithOracles(t, 16_000)
+}
+
+func compareWithOracles(t *testing.T, operations int) {
 	t.Helper()
-	text := os.Getenv("RAMPMETER_MODEL_OPS")
-	if text == "" {
-		return 20_000
+	for name, compare := range comparisons {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compare(t, throttletest.Redis(t).Client(), operations/len(comparisons))
+		})
 	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, "RAMPMETER_MODEL_OPS")
-	return n
 }
 
 // episodeOps is the length of one random story; each begins on an empty server.
@@ -53,24 +85,24 @@ const (
 	comparisonEpoch = 1_800_000_000_000_000 // microseconds; a whole minute
 )
 
-// compareWithOracle tells random stories until enough operations were compared.
-// numbers makes the limit of a story, and other numbers for the same limit later.
-func compareWithOracle(t *testing.T, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
-	t.Helper()
-	client := throttletest.Redis(t).Client()
-	seeds := (modelOps(t) + episodeOps - 1) / episodeOps
-	for seed := range uint64(seeds) {
-		forgetScripts(t, client, seed)
-		tellStory(t, client, seed, numbers, newOracle)
+// against tells random stories until enough operations were compared. numbers makes the
+// limit of a story, and other numbers for the same limit later.
+func against(numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) func(*testing.T, *redis.Client, int) {
+	return func(t *testing.T, client *redis.Client, operations int) {
+		t.Helper()
+		eachEpisode(t, client, operations, episodeOps, func(seed uint64) { tellStory(t, client, seed, numbers, newOracle) })
 	}
 }
 
-// forgetScripts empties the server's script cache now and then: each change of a
-// limit's numbers makes new scripts, and a server keeps them all.
-func forgetScripts(t *testing.T, client *redis.Client, story uint64) {
+// eachEpisode tells stories of so many operations each. Each change of a limit's numbers
+// makes new scripts, and a server keeps them all until it is told to forget them.
+func eachEpisode(t *testing.T, client *redis.Client, operations, each int, tell func(seed uint64)) {
 	t.Helper()
-	if story%100 == 99 {
-		require.NoError(t, client.ScriptFlush(t.Context()).Err())
+	for seed := range uint64((operations + each - 1) / each) {
+		if seed%100 == 99 {
+			require.NoError(t, client.ScriptFlush(t.Context()).Err())
+		}
+		tell(seed)
 	}
 }
 
@@ -87,15 +119,20 @@ func tellLonelyStory(t testing.TB, client *redis.Client, seed uint64, numbers fu
 
 func tell(t testing.TB, d *comparison, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
 	t.Helper()
-	random := rand.New(rand.NewPCG(d.seed, 42))
-	d.t, d.random, d.now, d.ended = t, random, comparisonEpoch, map[int]bool{}
-	d.limit = numbers(random)
-	d.oracle = newOracle(d.limit)
-	d.flush()
-	d.remake()
+	d.begin(t, 42, numbers, newOracle)
 	for range episodeOps {
 		d.step(numbers)
 	}
+}
+
+// begin begins a story; kind keeps those of one kind apart from those of another.
+func (d *comparison) begin(t testing.TB, kind uint64, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
+	t.Helper()
+	d.t, d.random, d.now = t, rand.New(rand.NewPCG(d.seed, kind)), comparisonEpoch
+	d.limit = numbers(d.random)
+	d.oracle = newOracle(d.limit)
+	d.flush()
+	d.remake()
 }
 
 func (d *comparison) step(numbers func(*rand.Rand) Limit) {
@@ -114,7 +151,6 @@ func (d *comparison) step(numbers func(*rand.Rand) Limit) {
 		d.tell("flush")
 		d.flush()
 		d.oracle.flush()
-		d.granted, d.ended = nil, map[int]bool{}
 	}
 	if d.random.IntN(3) == 0 {
 		d.compareStatus()
@@ -133,7 +169,8 @@ func (d *comparison) fail(format string, args ...any) {
 		d.t.Log(line)
 	}
 	state, _ := d.client.Get(d.t.Context(), "rm:{api}:limit").Result()
-	d.t.Logf("story %d, state %q", d.seed, state)
+	members, _ := d.client.ZRangeWithScores(d.t.Context(), "rm:{api}:limit", 0, -1).Result() // of a log, or slots
+	d.t.Logf("story %d, state %q %v", d.seed, state, members)
 	d.t.Fatalf(format, args...)
 }
 
@@ -156,16 +193,23 @@ func (d *comparison) reserve() {
 	}
 	for _, r := range d.together(d.request(cost, wait)) {
 		granted, at := d.oracle.reserve(d.now, wait, cost, "task")
-		d.tell("reserve cost %d wait %d -> %v %d", cost, wait, r.Outcome, r.At.UnixMicro()-comparisonEpoch)
-		if (r.Outcome == Granted) != granted || r.At.UnixMicro() != at {
-			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-comparisonEpoch)
-		}
+		d.compareAnswer(r, granted, at)
 		d.compare(r.Limits[0])
-		if granted {
-			d.granted = append(d.granted, r)
-		}
 	}
 	d.callEnded()
+}
+
+// compareAnswer holds an answer against the oracle's.
+func (d *comparison) compareAnswer(r *Reservation, granted bool, at int64) {
+	d.t.Helper()
+	d.tell("reserve %s cost %d wait %s -> %v %d",
+		r.claim.request.TaskID, r.claim.costs[0], r.claim.request.MaxWait, r.Outcome, r.At.UnixMicro()-comparisonEpoch)
+	if (r.Outcome == Granted) != granted || r.At.UnixMicro() != at {
+		d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-comparisonEpoch)
+	}
+	if granted {
+		d.granted = append(d.granted, r)
+	}
 }
 
 // callEnded tells the oracle, if it wants to know, that a script call of several
@@ -266,6 +310,7 @@ func (d *comparison) compare(status LimitStatus) {
 func (d *comparison) flush() {
 	require.NoError(d.t, d.client.FlushDB(d.t.Context()).Err())
 	d.setClock()
+	d.granted, d.ended = nil, map[int]bool{}
 }
 
 func (d *comparison) setClock() {

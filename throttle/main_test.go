@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if order := os.Getenv(besieger); order != "" {
+	if order := os.Getenv(stressor); order != "" {
 		if err := takePart(order); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

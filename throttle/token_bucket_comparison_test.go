@@ -210,11 +210,6 @@ func bucketNumbers(random *rand.Rand) Limit {
 	}
 }
 
-func TestTokenBucketAgainstOracle(t *testing.T) {
-	t.Parallel()
-	compareWithOracle(t, bucketNumbers, newBucketOracle)
-}
-
 // Stories in which script and oracle once differed.
 func TestTokenBucketStoriesThatWentWrong(t *testing.T) {
 	t.Parallel()

@@ -210,11 +210,6 @@ func slidingNumbers(random *rand.Rand) Limit {
 	}
 }
 
-func TestSlidingWindowAgainstOracle(t *testing.T) {
-	t.Parallel()
-	compareWithOracle(t, slidingNumbers, newSlidingOracle)
-}
-
 func FuzzSlidingWindow(f *testing.F) {
 	client := throttletest.Redis(f).Client()
 	f.Add(uint64(0))

@@ -183,16 +183,6 @@ func windowNumbers(anchor Anchor) func(*rand.Rand) Limit {
 	}
 }
 
-func TestFixedWindowAgainstOracle(t *testing.T) {
-	t.Parallel()
-	for _, anchor := range []Anchor{AnchorClock, AnchorFirst} {
-		t.Run(string(anchor), func(t *testing.T) {
-			t.Parallel()
-			compareWithOracle(t, windowNumbers(anchor), newWindowOracle)
-		})
-	}
-}
-
 // Stories in which script and oracle once differed.
 func TestFixedWindowStoriesThatWentWrong(t *testing.T) {
 	t.Parallel()

@@ -192,22 +192,13 @@ func logNumbers(random *rand.Rand) Limit {
 	}
 }
 
-func TestSlidingLogAgainstOracle(t *testing.T) {
-	t.Parallel()
-	compareWithOracle(t, logNumbers, newLogOracle)
-}
-
 // A long line of slots ahead is searched for gaps, and what the search has found is
 // kept; nothing may be left of it when a start is given back, numbers change or the
 // clock goes back.
-func TestSlidingLogLongLineAgainstOracle(t *testing.T) {
-	t.Parallel()
-	client := throttletest.Redis(t).Client()
+func compareLongLine(t *testing.T, client *redis.Client, operations int) {
+	t.Helper()
 	const storyOps = 100 // each compared by hand with every interval
-	for seed := range uint64(modelOps(t) / storyOps / 4) {
-		forgetScripts(t, client, seed)
-		tellOfALine(t, client, seed, storyOps)
-	}
+	eachEpisode(t, client, operations/4, storyOps, func(seed uint64) { tellOfALine(t, client, seed, storyOps) })
 }
 
 func tellOfALine(t testing.TB, client *redis.Client, seed uint64, ops int) {
@@ -218,12 +209,9 @@ func tellOfALine(t testing.TB, client *redis.Client, seed uint64, ops int) {
 			Rate:      Rate{Count: 1 + random.Int64N(3), Period: time.Duration(10+random.Int64N(20)) * time.Microsecond},
 		}
 	}
-	random := rand.New(rand.NewPCG(seed, 7))
-	d := &comparison{t: t, client: client, random: random, now: comparisonEpoch, ended: map[int]bool{}}
-	d.limit = numbers(random)
-	d.oracle = newLogOracle(d.limit)
-	d.flush()
-	d.remake()
+	d := &comparison{client: client, seed: seed}
+	d.begin(t, 7, numbers, newLogOracle)
+	random := d.random
 	for range ops {
 		switch n := random.IntN(100); {
 		case n < 70:
@@ -251,8 +239,8 @@ func tellOfALine(t testing.TB, client *redis.Client, seed uint64, ops int) {
 // many periods away. The oracle hears of them one by one.
 func (d *comparison) reserveTogether(n int, periods int64) {
 	d.t.Helper()
-	passengers := make([]*passenger, n)
-	for i := range passengers {
+	asks := make([]Request, n)
+	for i := range asks {
 		cost, wait := int64(1), int64(0)
 		if d.random.IntN(4) == 0 {
 			cost = 1 + d.random.Int64N(d.limit.Capacity())
@@ -260,22 +248,13 @@ func (d *comparison) reserveTogether(n int, periods int64) {
 		if d.random.IntN(4) > 0 {
 			wait = periods * d.limit.Rate.Period.Microseconds()
 		}
-		_, claim, err := d.limiter.claim(d.request(cost, wait))
-		require.NoError(d.t, err)
-		passengers[i] = newPassenger(claim, d.limiter)
+		asks[i] = d.request(cost, wait)
 	}
-	CallsOf(d.limiter, "api").reserveAll(passengers)
-	for _, p := range passengers {
-		require.NoError(d.t, p.err)
-		r, cost, wait := p.reservation, p.claim.costs[0], p.claim.request.MaxWait.Microseconds()
-		granted, at := d.oracle.reserve(d.now, wait, cost, "task")
-		d.tell("reserve cost %d wait %d -> %v %d", cost, wait, r.Outcome, r.At.UnixMicro()-comparisonEpoch)
-		if (r.Outcome == Granted) != granted || r.At.UnixMicro() != at {
-			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), granted, at-comparisonEpoch)
-		}
-		if granted {
-			d.granted = append(d.granted, r)
-		}
+	answers, err := ReserveTogether(d.limiter, asks...)
+	require.NoError(d.t, err)
+	for _, r := range answers {
+		granted, at := d.oracle.reserve(d.now, r.claim.request.MaxWait.Microseconds(), r.claim.costs[0], "task")
+		d.compareAnswer(r, granted, at)
 	}
 	d.callEnded()
 }

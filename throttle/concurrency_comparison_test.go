@@ -1,10 +1,8 @@
 package throttle
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -145,36 +143,22 @@ func (o *slotsOracle) flush() {
 
 var _ oracle = (*slotsOracle)(nil)
 
-// slotsDuel tells the same random story to the scripts and to the oracle.
-type slotsDuel struct {
-	t       testing.TB
-	client  *redis.Client
-	random  *rand.Rand
-	limit   Limit
-	limiter *Limiter
-	oracle  *slotsOracle
-	now     int64
-	granted []*Reservation
-	ended   map[int]bool
-	story   []string
+// slotsComparison is a comparison of the scripts that know slots.
+type slotsComparison struct {
+	comparison
+	slots *slotsOracle
 }
 
 func randomSlots(random *rand.Rand) Limit {
 	return Limit{
-		Name: "limit", Algorithm: Concurrency, Cost: "cost", Slots: 1 + random.Int64N(8),
+		Algorithm: Concurrency, Slots: 1 + random.Int64N(8),
 		Lease: time.Second + time.Duration(random.Int64N(5_000_000))*time.Microsecond,
 	}
 }
 
-// Every answer of the scripts against the oracle's. RAMPMETER_MODEL_OPS sets how
-// many operations are compared.
-func TestConcurrencyAgainstOracle(t *testing.T) {
-	t.Parallel()
-	client := throttletest.Redis(t).Client()
-	for seed := range uint64((modelOps(t) + episodeOps - 1) / episodeOps) {
-		forgetScripts(t, client, seed)
-		tellSlotsStory(t, client, seed)
-	}
+func compareConcurrency(t *testing.T, client *redis.Client, operations int) {
+	t.Helper()
+	eachEpisode(t, client, operations, episodeOps, func(seed uint64) { tellSlotsStory(t, client, seed) })
 }
 
 func FuzzConcurrencyAgainstOracle(f *testing.F) {
@@ -185,18 +169,18 @@ func FuzzConcurrencyAgainstOracle(f *testing.F) {
 
 func tellSlotsStory(t testing.TB, client *redis.Client, seed uint64) {
 	t.Helper()
-	random := rand.New(rand.NewPCG(seed, 10))
-	d := &slotsDuel{t: t, client: client, random: random, limit: randomSlots(random), now: comparisonEpoch}
-	d.oracle = newSlotsOracle(d.limit)
-	d.flush()
-	d.remake()
+	d := &slotsComparison{comparison: comparison{client: client, seed: seed}}
+	d.begin(t, 10, randomSlots, func(l Limit) oracle {
+		d.slots = newSlotsOracle(l)
+		return d.slots
+	})
 	for range episodeOps {
 		d.step()
 		d.compareStatus()
 	}
 }
 
-func (d *slotsDuel) step() {
+func (d *slotsComparison) step() {
 	switch n := d.random.IntN(100); {
 	case n < 40:
 		d.reserve(1)
@@ -211,11 +195,7 @@ func (d *slotsDuel) step() {
 	case n < 94:
 		d.tick()
 	case n < 97:
-		d.limit = randomSlots(d.random)
-		d.tell("change to %s, lease %s", d.limit.String(), d.limit.Lease)
-		d.oracle.change(d.now, d.limit)
-		require.NoError(d.t, d.limiter.Update(d.config()))
-		RunByClockKey(d.limiter, comparisonClock)
+		d.change(randomSlots(d.random))
 	case n < 99:
 		d.freeze()
 	default:
@@ -225,32 +205,17 @@ func (d *slotsDuel) step() {
 	}
 }
 
-func (d *slotsDuel) tell(format string, args ...any) {
-	d.story = append(d.story, fmt.Sprintf("%9d "+format, append([]any{d.now - comparisonEpoch}, args...)...))
-}
-
-func (d *slotsDuel) fail(format string, args ...any) {
-	d.t.Helper()
-	for _, line := range d.story[max(0, len(d.story)-25):] {
-		d.t.Log(line)
-	}
-	state, _ := d.client.ZRangeWithScores(d.t.Context(), "rm:{api}:limit", 0, -1).Result()
-	d.t.Logf("state %v", state)
-	d.t.Fatalf(format, args...)
-}
-
-func (d *slotsDuel) request(who string, cost, wait int64) Request {
-	return Request{
-		Policy: "api", TaskID: who, MaxWait: time.Duration(wait) * time.Microsecond,
-		Attributes: map[string]string{"cost": strconv.FormatInt(cost, 10)},
-	}
+func (d *slotsComparison) freeze() {
+	us := d.random.Int64N(2_000_000)
+	d.tell("freeze for %d", us)
+	require.NoError(d.t, d.limiter.Freeze(d.t.Context(), "api", time.Duration(us)*time.Microsecond))
+	d.slots.frozenUntil = max(d.slots.frozenUntil, d.now+us)
 }
 
 // reserve asks n times in one call.
-func (d *slotsDuel) reserve(n int) {
+func (d *slotsComparison) reserve(n int) {
 	d.t.Helper()
-	calls := CallsOf(d.limiter, "api")
-	var passengers []*passenger
+	var asks []Request
 	var grants []bool
 	var instants []int64
 	for range n {
@@ -258,45 +223,26 @@ func (d *slotsDuel) reserve(n int) {
 		if d.random.IntN(3) == 0 {
 			cost = 1 + d.random.Int64N(d.limit.Slots)
 		}
-		granted, at := d.oracle.decide(d.now, wait, cost, who)
+		granted, at := d.slots.decide(d.now, wait, cost, who)
 		grants, instants = append(grants, granted), append(instants, at)
-		c, err := newClaim(calls.policy, d.request(who, cost, wait))
-		require.NoError(d.t, err)
-		passengers = append(passengers, newPassenger(c, d.limiter))
+		ask := d.request(cost, wait)
+		ask.TaskID = who
+		asks = append(asks, ask)
 	}
-	d.oracle.settle(d.now, slices.Contains(grants, true))
-	calls.reserveAll(passengers)
-	for i, p := range passengers {
-		r := p.reservation
-		require.NoError(d.t, p.err)
-		d.tell("%d of %d: reserve %s cost %d wait %s -> %v %d", i+1, n, p.claim.request.TaskID, p.claim.costs[0],
-			p.claim.request.MaxWait, r.Outcome, r.At.UnixMicro()-comparisonEpoch)
-		if (r.Outcome == Granted) != grants[i] || r.At.UnixMicro() != instants[i] {
-			d.fail("%s: the oracle says granted %v at %d", d.limit.String(), grants[i], instants[i]-comparisonEpoch)
-		}
-		if grants[i] {
-			d.granted = append(d.granted, r)
-		}
+	d.slots.settle(d.now, slices.Contains(grants, true))
+	answers, err := ReserveTogether(d.limiter, asks...)
+	require.NoError(d.t, err)
+	for i, r := range answers {
+		d.compareAnswer(r, grants[i], instants[i])
 	}
 }
 
-// pick chooses a granted reservation that has not ended, mostly a late one.
-func (d *slotsDuel) pick() (int, *Reservation) {
-	if len(d.granted) == 0 {
-		return 0, nil
-	}
-	n := len(d.granted) - 1 - d.random.IntN(min(8, len(d.granted)))
-	if d.ended[n] {
-		return n, nil
-	}
-	return n, d.granted[n]
-}
-
-func (d *slotsDuel) end() {
-	n, r := d.pick()
-	if r == nil {
+func (d *slotsComparison) end() {
+	n, ok := d.pick()
+	if !ok {
 		return
 	}
+	r := d.granted[n]
 	d.ended[n] = true
 	d.tell("end %d of %s", n, r.claim.request.TaskID)
 	d.oracle.cancel(d.now, n)
@@ -307,22 +253,24 @@ func (d *slotsDuel) end() {
 	}
 }
 
-func (d *slotsDuel) renew() {
-	n, r := d.pick()
-	if r == nil {
+func (d *slotsComparison) renew() {
+	n, ok := d.pick()
+	if !ok {
 		return
 	}
+	r := d.granted[n]
 	leases := r.leases()
 	has, err := leases.renew(d.t.Context(), []*hold{leases.newHold(r)})
 	require.NoError(d.t, err)
 	d.tell("renew %d of %s -> %v", n, r.claim.request.TaskID, has[0])
-	if has[0] != d.oracle.renew(d.now, n) {
+	if has[0] != d.slots.renew(d.now, n) {
 		d.fail("the oracle says otherwise")
 	}
 }
 
-func (d *slotsDuel) adjust() {
-	if n, r := d.pick(); r != nil {
+func (d *slotsComparison) adjust() {
+	if n, ok := d.pick(); ok {
+		r := d.granted[n]
 		d.tell("adjust %d", n)
 		costs := r.claim
 		require.NoError(d.t, r.Adjust(d.t.Context(), map[string]string{"cost": "7"}))
@@ -330,14 +278,7 @@ func (d *slotsDuel) adjust() {
 	}
 }
 
-func (d *slotsDuel) freeze() {
-	us := d.random.Int64N(2_000_000)
-	d.tell("freeze for %d", us)
-	require.NoError(d.t, d.limiter.Freeze(d.t.Context(), "api", time.Duration(us)*time.Microsecond))
-	d.oracle.frozenUntil = max(d.oracle.frozenUntil, d.now+us)
-}
-
-func (d *slotsDuel) tick() {
+func (d *slotsComparison) tick() {
 	lease := d.limit.Lease.Microseconds()
 	switch d.random.IntN(8) {
 	case 0:
@@ -348,7 +289,7 @@ func (d *slotsDuel) tick() {
 		d.now++
 	case 3: // to the end of a lease, or just before it
 		ends := int64(0)
-		for _, l := range d.oracle.leases {
+		for _, l := range d.slots.leases {
 			ends = max(ends, l.ends)
 		}
 		d.now = max(d.now, ends-d.random.Int64N(2))
@@ -357,38 +298,4 @@ func (d *slotsDuel) tick() {
 	}
 	d.tell("is the time")
 	d.setClock()
-}
-
-func (d *slotsDuel) compareStatus() {
-	d.t.Helper()
-	remaining, reset := d.oracle.status(d.now)
-	got, err := d.limiter.Peek(d.t.Context(), d.request("peek", 1, 0))
-	require.NoError(d.t, err)
-	status := got.Limits[0]
-	if status.Remaining != remaining || status.ResetAfter.Microseconds() != reset {
-		d.fail("%s: remaining %d, reset after %d; the oracle says %d, %d",
-			d.limit.String(), status.Remaining, status.ResetAfter.Microseconds(), remaining, reset)
-	}
-}
-
-func (d *slotsDuel) flush() {
-	require.NoError(d.t, d.client.FlushDB(d.t.Context()).Err())
-	d.setClock()
-	d.granted, d.ended = nil, map[int]bool{}
-}
-
-func (d *slotsDuel) setClock() {
-	require.NoError(d.t, d.client.Set(d.t.Context(), comparisonClock, d.now, 0).Err())
-}
-
-// remake makes a Limiter for the numbers of now.
-func (d *slotsDuel) remake() {
-	limiter, err := New(d.client, d.config())
-	require.NoError(d.t, err)
-	RunByClockKey(limiter, comparisonClock)
-	d.limiter = limiter
-}
-
-func (d *slotsDuel) config() *Config {
-	return &Config{Policies: []Policy{{Name: "api", Limits: []Limit{d.limit}}}}
 }

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"math/rand/v2"
-	"testing"
 	"time"
 )
 
@@ -180,9 +179,4 @@ func intervalNumbers(random *rand.Rand) Limit {
 	l.Refill = RefillInterval
 	l.Rate.Period = max(l.Rate.Period, time.Millisecond)
 	return l
-}
-
-func TestIntervalBucketAgainstOracle(t *testing.T) {
-	t.Parallel()
-	compareWithOracle(t, intervalNumbers, newIntervalOracle)
 }
