@@ -61,6 +61,11 @@ type Learned struct {
 // Without an [Upstream] in the policy it only does what the observation says of
 // Freeze. It goes on when ctx ends, for a few seconds at most.
 func (r *Reservation) Reconcile(ctx context.Context, o Observation) (Heard, error) {
+	return r.reconcile(ctx, time.Now(), o)
+}
+
+// reconcile is Reconcile at the local instant now.
+func (r *Reservation) reconcile(ctx context.Context, now time.Time, o Observation) (Heard, error) {
 	if r.Outcome != Granted {
 		return Heard{}, errors.New("throttle: reconcile needs a granted reservation")
 	}
@@ -74,7 +79,7 @@ func (r *Reservation) Reconcile(ctx context.Context, o Observation) (Heard, erro
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	return calls.reconcile(ctx, claim, receipts, r.At, o)
+	return calls.reconcile(ctx, now, claim, receipts, r.At, o)
 }
 
 // Settle ends the flight of a call that nothing is known of, except that it was made:
@@ -98,7 +103,7 @@ func (l *Limiter) Reconcile(ctx context.Context, request Request, o Observation)
 	if err != nil {
 		return Heard{}, err
 	}
-	return calls.reconcile(ctx, claim, nil, time.Time{}, o)
+	return calls.reconcile(ctx, time.Now(), claim, nil, time.Time{}, o)
 }
 
 // aboutUpstream returns the places in the policy of the limits that keep what the
@@ -113,11 +118,10 @@ func (p *Policy) aboutUpstream() []int {
 	return places
 }
 
-func (c *policyCalls) reconcile(ctx context.Context, claim *claim, receipts []int64, slot time.Time, o Observation) (Heard, error) {
+func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim, receipts []int64, slot time.Time, o Observation) (Heard, error) {
 	if c.about == nil {
 		return Heard{}, c.freeze(ctx, o.Freeze)
 	}
-	now := time.Now()
 	since := func(t time.Time) int64 {
 		if t.IsZero() {
 			return 0

@@ -2,7 +2,6 @@ package throttle_test
 
 import (
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -63,35 +62,34 @@ func (f *flight) count(u *theirs) {
 // they took and were in flight. And what is left is used.
 func TestReconcileAgainstModel(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(2)
-	if os.Getenv("RAMPMETER_UPSTREAM") == "full" {
-		seeds = 60
-	}
-	for seed := range seeds {
-		random := rand.New(rand.NewPCG(seed, 8))
-		u := &theirs{
-			limit: 5 + random.Int64N(60), window: time.Duration(2+random.IntN(9)) * time.Second,
-			ahead: time.Duration(random.IntN(7200)-3600) * time.Second,
-		}
-		others := seed%2 == 1
-		m := newModelRun(t, u, random)
-		m.run(5*u.window, others)
+	eachStory(t, 8, 1, reconcileAgainstModel)
+}
 
-		for n, refused := range m.refused {
-			if !others {
-				require.Zero(t, refused, "seed %d, window %d of %s: limit %d", seed, n, u.window, u.limit)
-			}
-			require.LessOrEqual(t, refused, m.mostInFlight, "seed %d, window %d", seed, n)
-		}
+func reconcileAgainstModel(t *testing.T, start makeLimiter, seed uint64) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 8))
+	u := &theirs{
+		limit: 5 + random.Int64N(60), window: time.Duration(2+random.IntN(9)) * time.Second,
+		ahead: time.Duration(random.IntN(7200)-3600) * time.Second,
+	}
+	others := seed%2 == 1
+	m := newModelRun(start, u, random)
+	m.run(5*u.window, others)
+
+	for n, refused := range m.refused {
 		if !others {
-			require.GreaterOrEqual(t, m.passed, 4*u.limit, "seed %d: quota left unused", seed)
+			require.Zero(t, refused, "seed %d, window %d of %s: limit %d", seed, n, u.window, u.limit)
 		}
+		require.LessOrEqual(t, refused, m.mostInFlight, "seed %d, window %d", seed, n)
+	}
+	if !others {
+		require.GreaterOrEqual(t, m.passed, 4*u.limit, "seed %d: quota left unused", seed)
 	}
 }
 
 // modelRun is one history of the model.
 type modelRun struct {
-	toldLimiter
+	*testLimiter
 	upstream     *theirs
 	random       *rand.Rand
 	flights      []*flight
@@ -100,11 +98,12 @@ type modelRun struct {
 	mostInFlight int
 }
 
-func newModelRun(t *testing.T, u *theirs, random *rand.Rand) *modelRun {
-	t.Helper()
+func newModelRun(start makeLimiter, u *theirs, random *rand.Rand) *modelRun {
 	// Twice of what the upstream allows is declared.
-	b := newTold(t, throttle.Upstream{}, window("w", 2*u.limit, u.window, throttle.AnchorFirst))
-	return &modelRun{toldLimiter: b, upstream: u, random: random, refused: map[int64]int{}}
+	limits := []throttle.Limit{window("w", 2*u.limit, u.window, throttle.AnchorFirst)}
+	b := start(limits...)
+	b.remake(throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}})
+	return &modelRun{testLimiter: b, upstream: u, random: random, refused: map[int64]int{}}
 }
 
 // run lets as many calls start as may, all the time.
@@ -163,8 +162,9 @@ func (m *modelRun) advance(now time.Duration) {
 		if !f.isCounted || f.received > now {
 			return false
 		}
-		_, err := f.reservation.Reconcile(m.t.Context(), throttle.Observation{
-			Sent: time.Now().Add(f.sent - now), Received: time.Now().Add(f.received - now), Date: f.date,
+		local := time.Now()
+		_, err := throttle.ReconcileAt(m.t.Context(), f.reservation, local, throttle.Observation{
+			Sent: local.Add(f.sent - now), Received: local.Add(f.received - now), Date: f.date,
 			Quotas: map[string]throttle.Reading{"w": f.said},
 		})
 		require.NoError(m.t, err)

@@ -172,8 +172,9 @@ func TestWindowThatGoesOn(t *testing.T) {
 func (b toldLimiter) hearsOfTheSame(r *throttle.Reservation, remaining int64, reset, ago time.Duration) {
 	b.t.Helper()
 	reading := throttle.Reading{Limit: 50, Remaining: remaining, Reset: max(reset, time.Second), Window: time.Minute}
-	_, err := r.Reconcile(b.t.Context(), throttle.Observation{
-		Sent: time.Now().Add(-ago), Date: noon.Add(time.Hour + 10*time.Second - reading.Reset),
+	now := time.Now()
+	_, err := throttle.ReconcileAt(b.t.Context(), r, now, throttle.Observation{
+		Sent: now.Add(-ago), Date: noon.Add(time.Hour + 10*time.Second - reading.Reset),
 		Quotas: map[string]throttle.Reading{"w": reading},
 	})
 	require.NoError(b.t, err)

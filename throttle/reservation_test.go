@@ -55,8 +55,8 @@ func TestWaitCancelsWithItsContext(t *testing.T) {
 // outlast lets this process be late for a slot, as a stalled one would be.
 func outlast(d time.Duration) { <-time.After(d) }
 
-// Law 1 when a process stalls: a slot it is late for is given up for a new one. Of a log
-// it is by half of what slots keep from each other.
+// Law 1 when a process stalls: a slot it is late for is given up for a new one, and to
+// the nanosecond no other. Of a log it is by half of what slots keep from each other.
 func TestLateStartReservesAnew(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -72,8 +72,12 @@ func TestLateStartReservesAnew(t *testing.T) {
 			t.Parallel()
 			b := newTestLimiter(t, test.limit)
 			r := b.reserve(time.Hour)
+			late, _ := throttle.IsLate(r, test.late)
+			assert.False(t, late)
+			late, _ = throttle.IsLate(r, test.late+1)
+			assert.True(t, late)
 			b.at(time.Second) // by the time it wakes, Redis's clock has gone on
-			outlast(test.late + 2*time.Millisecond)
+			throttle.Stall(r, test.late+1)
 			require.NoError(t, r.Wait(t.Context()))
 			assert.Equal(t, noon.Add(time.Second), r.At.UTC(), "the slot is where the start is")
 			assert.Equal(t, noon.Add(test.apart+time.Second), b.reserve(time.Hour).At.UTC(), "and paid once")
@@ -88,7 +92,11 @@ func TestNoStartAfterItsWindow(t *testing.T) {
 	b.at(time.Minute - time.Millisecond)
 	r := b.reserve(0)
 	require.Equal(t, throttle.Granted, r.Outcome)
-	outlast(2 * time.Millisecond)
+	_, late := throttle.IsLate(r, time.Millisecond-1)
+	assert.False(t, late)
+	_, late = throttle.IsLate(r, time.Millisecond)
+	assert.True(t, late)
+	throttle.Stall(r, time.Millisecond)
 	b.at(time.Minute)
 	require.NoError(t, r.Wait(t.Context()))
 	assert.Equal(t, noon.Add(time.Minute), r.At.UTC())

@@ -1,4 +1,4 @@
-package throttle
+package throttle_test
 
 import (
 	"math/rand/v2"
@@ -7,88 +7,46 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// slidingLimiter is a sliding window whose clock the test moves, on a server of the
-// test's own.
+// slidingLimiter is a testLimiter of one sliding window, "limit".
 type slidingLimiter struct {
-	t       testing.TB
-	client  *redis.Client
-	limiter *Limiter
-	limit   Limit
-	now     time.Time
+	*testLimiter
+	limit throttle.Limit
 }
 
-func newSlidingLimiter(t testing.TB, server *throttletest.Server, limit Limit) *slidingLimiter {
+func newSlidingLimiter(t *testing.T, server *throttletest.Server, limit throttle.Limit) *slidingLimiter {
 	t.Helper()
-	limit.Name, limit.Cost = "limit", "cost"
-	b := &slidingLimiter{t: t, client: server.Client(), limit: limit}
-	limiter, err := New(b.client, &Config{Policies: []Policy{{Name: "api", Limits: []Limit{limit}}}})
-	require.NoError(t, err)
-	RunByClockKey(limiter, comparisonClock)
-	b.limiter = limiter
-	require.NoError(t, b.client.FlushDB(t.Context()).Err())
-	b.at(time.UnixMicro(comparisonEpoch))
-	return b
-}
-
-func (b *slidingLimiter) at(t time.Time) {
-	b.t.Helper()
-	b.now = t.Truncate(time.Microsecond)
-	require.NoError(b.t, b.client.Set(b.t.Context(), comparisonClock, b.now.UnixMicro(), 0).Err())
+	return &slidingLimiter{newTestLimiterOn(t, server, limit), limit}
 }
 
 func (b *slidingLimiter) advance(d time.Duration) {
-	b.t.Helper()
-	b.at(b.now.Add(d))
+	b.set(b.clock.Now().Add(d.Truncate(time.Microsecond)))
 }
 
-func (b *slidingLimiter) reserve(cost int64, wait time.Duration) *Reservation {
+func (b *slidingLimiter) reserve(cost int64, wait time.Duration) *throttle.Reservation {
 	b.t.Helper()
-	r, err := b.limiter.Reserve(b.t.Context(), Request{
-		Policy: "api", MaxWait: wait, Attributes: map[string]string{"cost": strconv.FormatInt(cost, 10)},
-	})
-	require.NoError(b.t, err)
-	return r
-}
-
-// reserveTogether makes n reservations in one call.
-func (b *slidingLimiter) reserveTogether(n int, wait time.Duration) {
-	b.t.Helper()
-	passengers := make([]*passenger, n)
-	for i := range passengers {
-		_, claim, err := b.limiter.claim(Request{Policy: "api", MaxWait: wait})
-		require.NoError(b.t, err)
-		passengers[i] = newPassenger(claim, b.limiter)
-	}
-	CallsOf(b.limiter, "api").reserveAll(passengers)
-	for _, p := range passengers {
-		require.NoError(b.t, p.err)
-		require.Equal(b.t, Granted, p.reservation.Outcome)
-	}
+	return b.testLimiter.reserve(wait, "cost", strconv.FormatInt(cost, 10))
 }
 
 // size is how many bytes the limit's state has.
 func (b *slidingLimiter) size() int64 {
 	b.t.Helper()
-	size, err := b.client.StrLen(b.t.Context(), stateKey("api", "limit", "")).Result()
+	size, err := b.client.StrLen(b.t.Context(), "rm:{api}:limit").Result()
 	require.NoError(b.t, err)
 	return size
 }
 
-func slidingLimit(count int64, span int, precision time.Duration) Limit {
-	return Limit{
-		Algorithm: SlidingWindow, Precision: precision,
-		Rate: Rate{Count: count, Period: time.Duration(span) * precision},
-	}
+func slidingLimit(count int64, span int, precision time.Duration) throttle.Limit {
+	return sliding("limit", count, time.Duration(span)*precision, precision)
 }
 
-func randomSlidingLimit(random *rand.Rand) Limit {
+func randomSlidingLimit(random *rand.Rand) throttle.Limit {
 	return slidingLimit(1+random.Int64N(12), 1+random.IntN(12), time.Duration(1+random.Int64N(50_000))*time.Microsecond)
 }
 
@@ -97,14 +55,13 @@ func randomSlidingLimit(random *rand.Rand) Limit {
 // lets it. What was cancelled does not start.
 func TestSlidingWindowIsNeverOver(t *testing.T) {
 	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		for seed := range uint64(20) {
-			random := rand.New(rand.NewPCG(seed, 5))
-			b := newSlidingLimiter(t, server, randomSlidingLimit(random))
-			starts := b.randomStarts(random, 200)
-			most := throttletest.MaxInAnyInterval(starts, b.limit.Rate.Period+time.Microsecond)
-			require.LessOrEqual(t, int64(most), b.limit.Rate.Count, "seed %d: %s", seed, b.limit.String())
-		}
+	eachStory(t, 40, 2, func(t *testing.T, start makeLimiter, seed uint64) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		limit := randomSlidingLimit(random)
+		b := &slidingLimiter{start(limit), limit}
+		starts := b.randomStarts(random, 200)
+		most := throttletest.MaxInAnyInterval(starts, limit.Rate.Period+time.Microsecond)
+		require.LessOrEqual(t, int64(most), limit.Rate.Count, "seed %d: %s", seed, limit.String())
 	})
 }
 
@@ -113,15 +70,15 @@ func TestSlidingWindowIsNeverOver(t *testing.T) {
 func (b *slidingLimiter) randomStarts(random *rand.Rand, operations int) (starts []time.Time) {
 	b.t.Helper()
 	period, count := b.limit.Rate.Period, b.limit.Rate.Count
-	var held []*Reservation
+	var held []*throttle.Reservation
 	// start starts what is due by then.
 	start := func(now time.Time) {
-		held = slices.DeleteFunc(held, func(r *Reservation) bool {
+		held = slices.DeleteFunc(held, func(r *throttle.Reservation) bool {
 			if r.At.After(now) {
 				return false
 			}
-			late := time.Duration(random.Int64N(int64(r.useBy.Sub(r.At)))).Truncate(time.Microsecond)
-			for range r.claim.costs[0] {
+			late := time.Duration(random.Int64N(int64(throttle.UseBy(r).Sub(r.At)))).Truncate(time.Microsecond)
+			for range r.Limits[0].Cost {
 				starts = append(starts, r.At.Add(late))
 			}
 			return true
@@ -131,7 +88,7 @@ func (b *slidingLimiter) randomStarts(random *rand.Rand, operations int) (starts
 		switch n := random.IntN(10); {
 		case n < 6:
 			wait := time.Duration(random.Int64N(int64(3*period))) * time.Duration(random.IntN(2))
-			if r := b.reserve(1+random.Int64N(count), wait); r.Outcome == Granted {
+			if r := b.reserve(1+random.Int64N(count), wait); r.Outcome == throttle.Granted {
 				held = append(held, r)
 			}
 		case n < 7 && len(held) > 0:
@@ -140,10 +97,10 @@ func (b *slidingLimiter) randomStarts(random *rand.Rand, operations int) (starts
 			held = slices.Delete(held, i, i+1)
 		default:
 			b.advance(time.Duration(random.Int64N(int64(period))))
-			start(b.now)
+			start(b.clock.Now())
 		}
 	}
-	start(b.now.Add(time.Hour))
+	start(b.clock.Now().Add(time.Hour))
 	return starts
 }
 
@@ -160,16 +117,16 @@ func TestSlidingWindowIsUsed(t *testing.T) {
 		for _, wait := range []time.Duration{0, time.Hour} {
 			limit := slidingLimit(c.count, c.span, 10*time.Millisecond)
 			b := newSlidingLimiter(t, server, limit)
-			ends := b.now.Add(rounds * (limit.Rate.Period + limit.Precision))
+			ends := b.clock.Now().Add(rounds * (limit.Rate.Period + limit.Precision))
 			random := rand.New(rand.NewPCG(1, uint64(c.span)))
 			used := int64(0)
-			for b.now.Before(ends) {
+			for b.clock.Now().Before(ends) {
 				r := b.reserve(1, wait)
-				if r.Outcome == Granted && r.At.Before(ends) {
+				if r.Outcome == throttle.Granted && r.At.Before(ends) {
 					used++
 				}
-				if r.At.After(b.now) { // nobody is served before: ask again then, or a bit later
-					b.at(r.At.Add(time.Duration(random.Int64N(int64(2 * time.Millisecond)))))
+				if r.At.After(b.clock.Now()) { // nobody is served before: ask again then, or a bit later
+					b.set(r.At.Add(time.Duration(random.Int64N(int64(2 * time.Millisecond)))))
 				}
 			}
 			assert.Equal(t, rounds*c.count, used, "%s, wait %s", limit.String(), wait)
@@ -190,15 +147,15 @@ func TestSlidingWindowPatienceIsRewarded(t *testing.T) {
 			b.reserve(cost, time.Duration(random.IntN(2))*3*b.limit.Rate.Period)
 			b.advance(time.Duration(random.Int64N(int64(b.limit.Rate.Period / 4))))
 			r := b.reserve(cost, 0)
-			if r.Outcome == Granted {
+			if r.Outcome == throttle.Granted {
 				continue
 			}
 			denied++
 			require.Zero(t, r.At.UnixMicro()%b.limit.Precision.Microseconds(), "seed %d: no bucket's start", seed)
-			b.at(r.At.Add(-time.Microsecond))
-			require.Equal(t, Denied, b.reserve(cost, 0).Outcome, "seed %d: a microsecond early", seed)
-			b.at(r.At)
-			require.Equal(t, Granted, b.reserve(cost, 0).Outcome, "seed %d: on time", seed)
+			b.set(r.At.Add(-time.Microsecond))
+			require.Equal(t, throttle.Denied, b.reserve(cost, 0).Outcome, "seed %d: a microsecond early", seed)
+			b.set(r.At)
+			require.Equal(t, throttle.Granted, b.reserve(cost, 0).Outcome, "seed %d: on time", seed)
 		}
 	}
 	require.Greater(t, denied, 500, "there was hardly anything to be patient about")
@@ -225,11 +182,12 @@ func TestSlidingWindowStaysSmall(t *testing.T) {
 
 	b = newSlidingLimiter(t, server, slidingLimit(1, 1, time.Millisecond))
 	for range 12 {
-		b.reserveTogether(499, time.Second)
+		_, err := throttle.ReserveTogether(b.limiter, slices.Repeat([]throttle.Request{request(time.Second)}, 499)...)
+		require.NoError(t, err)
 		b.advance(-time.Hour)
 	}
 	assert.Less(t, b.size(), int64(4000*len(",1+1")+12*len("+3600000")+120), "slots ahead of a clock that stepped back")
-	assert.Equal(t, Granted, b.reserve(1, 0).Outcome)
+	assert.Equal(t, throttle.Granted, b.reserve(1, 0).Outcome)
 }
 
 // A clock that steps back far locks nobody out: what it left ahead is far ahead,
@@ -238,15 +196,15 @@ func TestSlidingWindowClockStepsBack(t *testing.T) {
 	t.Parallel()
 	b := newSlidingLimiter(t, throttletest.Redis(t), slidingLimit(3, 5, time.Second))
 	for range 9 {
-		require.Equal(t, Granted, b.reserve(1, time.Hour).Outcome)
+		require.Equal(t, throttle.Granted, b.reserve(1, time.Hour).Outcome)
 	}
 	b.advance(11 * time.Second)
-	require.Equal(t, Granted, b.reserve(1, time.Hour).Outcome)
+	require.Equal(t, throttle.Granted, b.reserve(1, time.Hour).Outcome)
 	b.advance(-11 * time.Second)
-	assert.Equal(t, Granted, b.reserve(1, 0).Outcome, "what was counted here is forgotten, and the next slots are 6s ahead")
+	assert.Equal(t, throttle.Granted, b.reserve(1, 0).Outcome, "what was counted here is forgotten, and the next slots are 6s ahead")
 	b.advance(-10 * time.Minute)
 	for range 3 {
-		assert.Equal(t, Granted, b.reserve(1, 0).Outcome)
+		assert.Equal(t, throttle.Granted, b.reserve(1, 0).Outcome)
 	}
-	assert.Equal(t, 6*time.Second, b.reserve(1, 0).At.Sub(b.now))
+	assert.Equal(t, 6*time.Second, b.reserve(1, 0).At.Sub(b.clock.Now()))
 }
