@@ -17,11 +17,11 @@ import (
 )
 
 // shortcutClock reads the time from a key. A TTL is so long that no key expires while a
-// test runs, and tells a microsecond's difference.
+// test runs, and a microsecond's difference shows as a second's.
 const shortcutClock = `
 local function now_us() return tonumber(redis.call('GET', '{t}clock')) end
 local function int(n) return string.format('%d', n) end
-local function ttl_ms(us) return 1000000000 + us end
+local function ttl_ms(us) return 1000000000 + us * 1000 end
 `
 
 func smooth(count, capacity int64) Limit {
@@ -129,7 +129,7 @@ func (w *twins) compare(attempt int, args []any) {
 	wanted, wantedTTLs := w.state(slow)
 	require.Equal(t, wanted, values, told)
 	for i := range ttls {
-		require.InDelta(t, wantedTTLs[i], ttls[i], float64(5*time.Second), told) // 5 ms of the limits' time
+		require.InDelta(t, wantedTTLs[i], ttls[i], float64(2*time.Minute), told) // 120 us of the limits' time
 	}
 }
 
@@ -196,13 +196,16 @@ func TestShortcutIsTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+				steps := 500
+				if strings.HasSuffix(t.Name(), "/embedded") {
+					steps = 100 // which take as long there
+				}
 				w := newTwins(t, server, limits)
-				for range 500 {
+				for range steps {
 					w.step()
 				}
-				t.Logf("%d simple, %d others", w.simple, w.others)
-				assert.Greater(t, w.simple, 100)
-				assert.Greater(t, w.others, 100)
+				assert.Greater(t, w.simple, steps/6)
+				assert.Greater(t, w.others, steps/6)
 			})
 		})
 	}
