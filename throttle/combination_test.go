@@ -60,7 +60,7 @@ func randomJudged(random *rand.Rand, name string) judged {
 // leaves Redis as it was, to the byte.
 func TestCombinationsKeepEveryLimit(t *testing.T) {
 	t.Parallel()
-	eachStory(t, 120, 4, func(t *testing.T, start makeLimiter, seed uint64) {
+	eachStory(t, 60, 2, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		judges := make([]judged, 1+random.IntN(4))
 		limits := make([]throttle.Limit, len(judges))

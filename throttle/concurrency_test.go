@@ -362,7 +362,7 @@ func TestConcurrencyClockSetBack(t *testing.T) {
 func TestConcurrencyManyLeases(t *testing.T) {
 	t.Parallel()
 	const many = 800
-	b := newTestLimiter(t, slots(many))
+	b := newTestLimiterOn(t, throttletest.Redis(t), slots(many))
 	for i := range many / 2 {
 		b.ask(fmt.Sprint(i), 0)
 	}

@@ -139,7 +139,7 @@ func TestHeadroomKeepsItsWord(t *testing.T) {
 		}
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			eachStory(t, 15, 1, func(t *testing.T, start makeLimiter, seed uint64) {
+			eachStory(t, 10, 1, func(t *testing.T, start makeLimiter, seed uint64) {
 				random := rand.New(rand.NewPCG(seed, 17))
 				b := start(limit)
 				now := time.Duration(0)
@@ -173,7 +173,7 @@ func TestHeadroomKeepsItsWord(t *testing.T) {
 // and those of normal tasks within what is not kept, where that is a bound.
 func TestHeadroomIsNeverOver(t *testing.T) {
 	t.Parallel()
-	eachStory(t, 100, 4, func(t *testing.T, start makeLimiter, seed uint64) {
+	eachStory(t, 40, 2, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 19))
 		judge := randomJudged(random, "l")
 		if judge.limit.Capacity() < 2 {

@@ -19,7 +19,7 @@ import (
 // RetryAfter, and not a microsecond before.
 func TestPatienceIsRewarded(t *testing.T) {
 	t.Parallel()
-	eachStory(t, 120, 4, func(t *testing.T, start makeLimiter, seed uint64) {
+	eachStory(t, 60, 2, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		limits := randomLimits(random)
 		b := start(limits...)
@@ -155,7 +155,7 @@ func TestNeverOverWhateverIsCancelled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachStory(t, 80, 2, func(t *testing.T, start makeLimiter, seed uint64) {
+			eachStory(t, 40, 1, func(t *testing.T, start makeLimiter, seed uint64) {
 				random := rand.New(rand.NewPCG(seed, 7))
 				count, burst := 1+random.Int64N(7), 1+random.Int64N(4)
 				starts := startsOf(start(test.limit(count, burst)), random)

@@ -50,6 +50,9 @@ func newTestLimiterOn(t *testing.T, server *throttletest.Server, limits ...throt
 // makeLimiter makes a testLimiter on one of the servers, and empties that.
 type makeLimiter func(limits ...throttle.Limit) *testLimiter
 
+// moreStories is how many times as many random stories are told as in make test.
+var moreStories uint64 = 1
+
 // eachStory tells random stories: all of them to a real Redis, and a few to the embedded
 // one, where they take many times as long, and where keys expire by the test's clock.
 func eachStory(t *testing.T, stories, embedded uint64, tell func(t *testing.T, make makeLimiter, seed uint64)) {
@@ -63,7 +66,7 @@ func eachStory(t *testing.T, stories, embedded uint64, tell func(t *testing.T, m
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		server := throttletest.Redis(t)
-		for seed := range stories {
+		for seed := range stories * moreStories {
 			tell(t, func(limits ...throttle.Limit) *testLimiter { return newTestLimiterOn(t, server, limits...) }, seed)
 		}
 	})

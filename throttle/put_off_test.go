@@ -85,7 +85,7 @@ func (two *twoBuckets) started(user string, at time.Time) {
 // denied passes then.
 func TestPutOffSlotsLeaveOthersTheirs(t *testing.T) {
 	t.Parallel()
-	eachStory(t, 40, 2, func(t *testing.T, start makeLimiter, seed uint64) {
+	eachStory(t, 24, 1, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 6))
 		two := newTwoBuckets(start, random)
 		var now time.Duration
@@ -118,7 +118,7 @@ func TestPutOffSlotsLeaveOthersTheirs(t *testing.T) {
 // Law 1 where slots ahead are given back, those that were put off, too.
 func TestPutOffSlotsGivenBack(t *testing.T) {
 	t.Parallel()
-	eachStory(t, 60, 2, func(t *testing.T, start makeLimiter, seed uint64) {
+	eachStory(t, 30, 1, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		two := newTwoBuckets(start, random)
 		type ahead struct {

@@ -62,7 +62,7 @@ func (f *flight) count(u *theirs) {
 // they took and were in flight. And what is left is used.
 func TestReconcileAgainstModel(t *testing.T) {
 	t.Parallel()
-	eachStory(t, 8, 1, reconcileAgainstModel)
+	eachStory(t, 4, 1, reconcileAgainstModel)
 }
 
 func reconcileAgainstModel(t *testing.T, start makeLimiter, seed uint64) {

@@ -1,0 +1,26 @@
+//go:build prove
+
+package throttle_test
+
+import "testing"
+
+// Random stories of make test, and many more of them.
+func TestProveStories(t *testing.T) {
+	moreStories = 50
+	if testing.Short() {
+		moreStories = 3
+	}
+	for name, test := range map[string]func(*testing.T){
+		"combinations":     TestCombinationsKeepEveryLimit,
+		"patience":         TestPatienceIsRewarded,
+		"cancels":          TestNeverOverWhateverIsCancelled,
+		"headroom":         TestHeadroomIsNeverOver,
+		"slots put off":    TestPutOffSlotsLeaveOthersTheirs,
+		"given back":       TestPutOffSlotsGivenBack,
+		"together":         TestTogetherAsOneByOne,
+		"sliding window":   TestSlidingWindowIsNeverOver,
+		"told by upstream": TestReconcileAgainstModel,
+	} {
+		t.Run(name, test)
+	}
+}
