@@ -47,7 +47,7 @@ var comparisons = map[string]func(t *testing.T, client *redis.Client, operations
 
 func TestScriptsAgainstOracles(t *testing.T) {
 	t.Parallel()
-	compareWithOracles(t, 16_000)
+	compareWithOracles(t, 12_000)
 }
 
 func compareWithOracles(t *testing.T, operations int) {

@@ -17,7 +17,7 @@ import (
 // they took is given back alike.
 func TestTogetherAsOneByOne(t *testing.T) {
 	t.Parallel()
-	eachStory(t, 16, 2, func(t *testing.T, start makeLimiter, seed uint64) {
+	eachStory(t, 16, 1, func(t *testing.T, start makeLimiter, seed uint64) {
 		apart := decisions(start, seed, func(b *testLimiter, asks []throttle.Request) (got []*throttle.Reservation) {
 			for _, ask := range asks {
 				got = append(got, b.reserve(ask.MaxWait))
