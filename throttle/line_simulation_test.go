@@ -4,11 +4,14 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
@@ -28,9 +31,8 @@ type simulation struct {
 	number int
 
 	// What it is like.
-	wait    time.Duration          // MaxWait of those who ask
-	latency func() time.Duration   // from a wake until the task asks
-	isLost  func(task string) bool // wakes that reach nobody
+	wait   time.Duration          // MaxWait of those who ask
+	isLost func(task string) bool // wakes that reach nobody
 
 	// What came of it.
 	starts    []turn
@@ -47,15 +49,31 @@ type turn struct {
 	at         time.Duration
 }
 
-const simulationClock = "clock"
+const (
+	simulationClock = "clock"
+	latency         = 20 * time.Millisecond       // from a wake until the task asks
+	near            = 350 * time.Millisecond      // how far ahead its dispatcher wakes
+	ahead           = near + 100*time.Millisecond // and fills slots
+)
+
+// simulate plays a scenario of n tasks on a real Redis, and one of few on the embedded
+// server, which needs ten times as long for each under the race detector.
+func simulate(t *testing.T, n, few int, play func(t *testing.T, server *throttletest.Server, n int)) {
+	t.Helper()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		if strings.HasSuffix(t.Name(), "/embedded") {
+			play(t, server, few)
+		} else {
+			play(t, server, n)
+		}
+	})
+}
 
 func newSimulation(t *testing.T, server *throttletest.Server, policy throttle.Policy) *simulation {
 	t.Helper()
 	p := &simulation{
 		t: t, client: server.Client(), random: rand.New(rand.NewPCG(1, 2)),
-		latency: func() time.Duration { return 20 * time.Millisecond },
-		isLost:  func(string) bool { return false },
-		asked:   map[string]int{}, deleted: map[string]bool{}, idle: true,
+		isLost: func(string) bool { return false }, asked: map[string]int{}, deleted: map[string]bool{}, idle: true,
 	}
 	p.config(policy)
 	p.at(0)
@@ -89,10 +107,10 @@ func (p *simulation) update(policy throttle.Policy) {
 // recall has the tasks of lines ask anew that are not served any more.
 func (p *simulation) recall() {
 	p.t.Helper()
-	call, err := p.limiter.Recall(p.t.Context(), "api", throttle.Waking{As: "us", Near: 350 * time.Millisecond})
+	call, err := p.limiter.Recall(p.t.Context(), "api", throttle.Waking{As: "us", Near: near})
 	require.NoError(p.t, err)
 	for _, task := range call.Tasks {
-		p.after(p.latency(), func() { p.ask(task.TaskID, p.everybody[task.TaskID]) })
+		p.after(latency, func() { p.ask(task.TaskID, p.everybody[task.TaskID]) })
 	}
 	if call.Next > 0 {
 		p.after(call.Next, p.recall)
@@ -163,7 +181,7 @@ func (p *simulation) enqueue(all tasks, lane string, n int, attributes ...string
 func (p *simulation) wake() {
 	p.t.Helper()
 	p.wakes++
-	call, err := p.limiter.Wake(p.t.Context(), "api", throttle.Waking{As: "us", Near: 350 * time.Millisecond})
+	call, err := p.limiter.Wake(p.t.Context(), "api", throttle.Waking{As: "us", Near: near})
 	require.NoError(p.t, err)
 	require.True(p.t, call.Leads)
 	for _, task := range call.Tasks {
@@ -172,7 +190,7 @@ func (p *simulation) wake() {
 			require.NoError(p.t, p.limiter.Leave(p.t.Context(), "api", task))
 		case p.isLost(task.TaskID):
 		default:
-			p.after(p.latency(), func() { p.ask(task.TaskID, p.everybody[task.TaskID]) })
+			p.after(latency, func() { p.ask(task.TaskID, p.everybody[task.TaskID]) })
 		}
 	}
 	if p.idle = call.Next == 0; !p.idle {
@@ -198,6 +216,55 @@ func (p *simulation) times() []time.Time {
 		times[i] = noon.Add(s.at)
 	}
 	return times
+}
+
+// isEven asserts laws 1 and 6 of one task each time: from an instant on none started
+// earlier than its slot, which would be over the limit, and no slot went unused.
+func (p *simulation) isEven(from, every time.Duration) {
+	p.t.Helper()
+	var starts, slots []time.Duration
+	for _, s := range p.starts {
+		if s.at >= from {
+			starts = append(starts, s.at)
+			slots = append(slots, starts[0]+time.Duration(len(slots))*every)
+		}
+	}
+	assert.Equal(p.t, slots, starts)
+}
+
+// isFair asserts law 7: as long as these lanes all have tasks, no two of them ever get
+// more of each other's share than a task of each takes, which is the bound of start-time
+// fair queueing. A share is a task's cost by its lane's weight.
+func (p *simulation) isFair(shares map[string]float64) {
+	p.t.Helper()
+	from, to := 0, len(p.starts)
+	for lane := range shares {
+		own := p.order(lane)
+		own = slices.DeleteFunc(own, func(task string) bool { return p.asked[task] == 1 }) // never in line
+		from, to = max(from, p.turnOf(own[0])), min(to, p.turnOf(own[len(own)-1]))
+	}
+	require.Less(p.t, from, to, "they never were there together")
+	for a := range shares {
+		for b := range shares {
+			if a == b {
+				continue
+			}
+			lead, least, most := 0.0, 0.0, 0.0
+			for _, s := range p.starts[from:to] {
+				if s.lane == a {
+					lead += shares[a]
+				} else if s.lane == b {
+					lead -= shares[b]
+				}
+				least, most = min(least, lead), max(most, lead)
+			}
+			assert.LessOrEqual(p.t, most-least, shares[a]+shares[b]+1e-9, "%s and %s", a, b)
+		}
+	}
+}
+
+func (p *simulation) turnOf(task string) int {
+	return slices.IndexFunc(p.starts, func(s turn) bool { return s.task == task })
 }
 
 // done is when the last task of a lane started.

@@ -232,7 +232,7 @@ func TestWakingAheadOfSlots(t *testing.T) {
 				require.NoError(t, server.Client().FlushDB(t.Context()).Err())
 				s := newStandby(t, server, throttle.Policy{Limits: []throttle.Limit{slotLimit(2)}})
 				a, b := s.starts("a"), s.starts("b")
-				for _, task := range names(20) {
+				for _, task := range names(12) {
 					s.isParked(task)
 				}
 				assert.ElementsMatch(t, names(test.woken), s.wakes(test.standBy, test.hold))
