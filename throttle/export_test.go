@@ -1,6 +1,14 @@
 package throttle
 
-import "github.com/rampmeter/rampmeter/lua"
+import (
+	"time"
+
+	"github.com/rampmeter/rampmeter/lua"
+)
+
+// Patience is how long the tests of this package wait for what is to happen at all. It
+// costs nothing when all is well.
+const Patience = 2 * time.Minute
 
 // RunByClockKey makes a Limiter's scripts read the time from a key that the test
 // sets, in microseconds, instead of Redis's TIME: a real server's clock can not be

@@ -237,7 +237,7 @@ func TestCallerThatLeavesTakesNothing(t *testing.T) {
 		assert.Eventually(t, func() bool {
 			d, err := limiter.Peek(t.Context(), throttle.Request{Policy: policy})
 			return assert.NoError(t, err) && 1000-d.Limits[0].Remaining == granted.Load()
-		}, 5*time.Second, 5*time.Millisecond)
+		}, throttle.Patience, time.Millisecond)
 	})
 }
 

@@ -50,7 +50,7 @@ func (s *standby) hear() string {
 	select {
 	case task := <-s.called:
 		return task
-	case <-time.After(10 * time.Second):
+	case <-time.After(throttle.Patience):
 		s.t.Fatal("nobody was called")
 		return ""
 	}

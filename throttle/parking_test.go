@@ -129,7 +129,7 @@ func TestJoiningAnEmptyLineIsHeard(t *testing.T) {
 			select {
 			case policy := <-heard:
 				assert.Equal(t, "api", policy)
-			case <-time.After(10 * time.Second):
+			case <-time.After(throttle.Patience):
 				assert.Fail(t, what)
 			}
 		}
