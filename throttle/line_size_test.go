@@ -2,8 +2,6 @@ package throttle_test
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,31 +16,41 @@ import (
 )
 
 // A parked task takes little memory, and a wake costs the same however many stand in
-// line. RAMPMETER_LINE_TASKS says how many; a million has been tried.
+// line.
 func TestLongLines(t *testing.T) {
 	t.Parallel()
-	most := fromEnvironment(t, "RAMPMETER_LINE_TASKS", 20_000)
-	server := throttletest.Redis(t)
-	client := server.Client()
-	limiter, err := throttle.New(client, &throttle.Config{Policies: []throttle.Policy{{
-		Name: "api", Lane: "lane", Limits: []throttle.Limit{bucket("rate", 100, time.Minute, 1)},
-	}}})
-	require.NoError(t, err)
-
-	before := info(t, client, "used_memory")
-	park(t, limiter, 0, 1000)
-	short := wakeCommands(t, client, limiter)
-	park(t, limiter, 1000, most)
-	// A longer line also has tasks that are woken by the time of the second call.
-	assert.LessOrEqual(t, wakeCommands(t, client, limiter), short+8, "a wake costs the same")
-
-	perTask := float64(info(t, client, "used_memory")-before) / float64(most)
+	perTask, commands := longLines(t, 3000)
 	assert.LessOrEqual(t, perTask, 250.0, "bytes of a parked task")
-	t.Logf("%d tasks: %.0f bytes each, %d commands for a wake", most, perTask, short)
+	assert.LessOrEqual(t, commands, int64(20), "for a wake")
 }
 
-// park lets the tasks with these numbers join the line of one of ten lanes.
-func park(t *testing.T, limiter *throttle.Limiter, from, to int) {
+// longLines lets so many tasks join a line, and returns how many bytes each takes and
+// how many commands a wake runs: as many as with a thousand.
+func longLines(t *testing.T, n int) (perTask float64, commands int64) {
+	t.Helper()
+	client := throttletest.Redis(t).Client()
+	require.NoError(t, client.Set(t.Context(), simulationClock, noon.UnixMicro(), 0).Err())
+	limiter, err := throttle.New(client, &throttle.Config{Policies: []throttle.Policy{
+		{Name: "short", Lane: "lane", Limits: []throttle.Limit{bucket("rate", 100, time.Minute, 1)}},
+		{Name: "long", Lane: "lane", Limits: []throttle.Limit{bucket("rate", 100, time.Minute, 1)}},
+	}})
+	require.NoError(t, err)
+	throttle.RunByClockKey(limiter, simulationClock)
+	wakeCommands(t, client, limiter, "short") // Redis gets to know the script
+	park(t, limiter, "short", 1000)
+	park(t, limiter, "long", n)
+
+	bytes := int64(0)
+	for _, key := range client.Keys(t.Context(), "rm:{long}*").Val() {
+		bytes += client.MemoryUsage(t.Context(), key, 0).Val()
+	}
+	commands = wakeCommands(t, client, limiter, "long")
+	assert.Equal(t, wakeCommands(t, client, limiter, "short"), commands, "a wake costs the same")
+	return float64(bytes) / float64(n), commands
+}
+
+// park lets so many tasks join the line of a policy, in one of ten lanes.
+func park(t *testing.T, limiter *throttle.Limiter, policy string, n int) {
 	t.Helper()
 	numbers := make(chan int)
 	var parking sync.WaitGroup
@@ -50,50 +58,36 @@ func park(t *testing.T, limiter *throttle.Limiter, from, to int) {
 		parking.Go(func() {
 			for n := range numbers {
 				_, err := limiter.Reserve(t.Context(), throttle.Request{
-					Policy: "api", Park: true, TaskID: fmt.Sprintf("default/%08d-0000-4000-8000-000000000000", n),
+					Policy: policy, Park: true, TaskID: fmt.Sprintf("default/%08d-0000-4000-8000-000000000000", n),
 					Attributes: map[string]string{"lane": fmt.Sprint(n % 10)},
 				})
 				assert.NoError(t, err)
 			}
 		})
 	}
-	for n := range to - from {
-		numbers <- from + n
+	for n := range n {
+		numbers <- n
 	}
 	close(numbers)
 	parking.Wait()
 }
 
-// fromEnvironment is a number that the environment may say.
-func fromEnvironment(t *testing.T, name string, otherwise int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, name)
-	return n
-}
-
-// info reads a number of Redis's INFO.
-func info(t *testing.T, client *redis.Client, name string) int64 {
-	t.Helper()
-	text, err := client.Info(t.Context()).Result()
-	require.NoError(t, err)
-	_, rest, found := strings.Cut(text, "\n"+name+":")
-	require.True(t, found, name)
-	value, _, _ := strings.Cut(rest, "\r")
-	n, err := strconv.ParseInt(value, 10, 64)
-	require.NoError(t, err, name)
-	return n
-}
-
 // wakeCommands is how many commands Redis runs for one wake.
-func wakeCommands(t *testing.T, client *redis.Client, limiter *throttle.Limiter) int64 {
+func wakeCommands(t *testing.T, client *redis.Client, limiter *throttle.Limiter, policy string) int64 {
 	t.Helper()
-	before := info(t, client, "total_commands_processed")
-	_, err := limiter.Wake(t.Context(), "api", throttle.Waking{As: "us", Near: 350 * time.Millisecond})
+	before := commandsOf(t, client)
+	_, err := limiter.Wake(t.Context(), policy, throttle.Waking{As: "us", Near: near})
 	require.NoError(t, err)
-	return info(t, client, "total_commands_processed") - before
+	return commandsOf(t, client) - before
+}
+
+// commandsOf is how many commands a Redis has run.
+func commandsOf(t *testing.T, client *redis.Client) (n int64) {
+	t.Helper()
+	text, err := client.Info(t.Context(), "stats").Result()
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(text, "\ntotal_commands_processed:")
+	_, err = fmt.Sscan(rest, &n)
+	require.NoError(t, err)
+	return n
 }

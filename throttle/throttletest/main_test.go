@@ -6,7 +6,11 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 )
+
+// patience is how long tests wait for what is to happen at all.
+const patience = 2 * time.Minute
 
 // asChild names the part that this test binary plays when a test starts it.
 const asChild = "RAMPMETER_THROTTLETEST_CHILD"

@@ -65,7 +65,7 @@ func TestRedisEndsWithAKilledParent(t *testing.T) {
 	defer conn.Close()
 	require.NoError(t, owner.Process.Kill())
 	require.Error(t, owner.Wait())
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	_, err = conn.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server outlived its parent")

@@ -174,6 +174,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 		"MaxPerOpenedWindow": func() { MaxPerOpenedWindow(nil, 0) },
 		"MaxBurst, count":    func() { MaxBurst(nil, 0, 1) },
 		"MaxBurst, period":   func() { MaxBurst(nil, 1, 0) },
+		"BurstSince, count":  func() { BurstSince(noon, nil, 0, 1) },
+		"BurstSince, period": func() { BurstSince(noon, nil, 1, 0) },
 		"Used, burst":        func() { Used(nil, 0, 1, 1) },
 		"Used, count":        func() { Used(nil, 1, 0, 1) },
 		"Used, period":       func() { Used(nil, 1, 1, 0) },
@@ -217,7 +219,7 @@ func TestJudgesAgreeWithTheirDefinitions(t *testing.T) {
 		}
 		require.Equal(t, opened, MaxPerOpenedWindow(times, window), "%v in %d", times, window)
 
-		burst := new(big.Int)
+		burst, since := new(big.Int), 0
 		for from := time.Duration(0); from < end; from++ {
 			for to := from; to < end; to++ {
 				allowed := big.NewRat(count*int64(to-from), int64(period))
@@ -225,8 +227,12 @@ func TestJudgesAgreeWithTheirDefinitions(t *testing.T) {
 				if up := ceil(excess); up.Cmp(burst) > 0 {
 					burst = up
 				}
+				if from == 0 {
+					since = max(since, within(times, from, to)-int(count*int64(to)/int64(period)))
+				}
 			}
 		}
+		require.Equal(t, since, BurstSince(noon, times, count, period), "%v at %d/%d", times, count, period)
 		require.Equal(t, burst.Int64(), int64(MaxBurst(times, count, period)), "%v at %d/%d", times, count, period)
 	}
 }

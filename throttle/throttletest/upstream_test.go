@@ -106,6 +106,7 @@ func TestUpstreamRecordsEveryCall(t *testing.T) {
 func TestUpstreamWithoutQuotaOnlyRecords(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, UpstreamConfig{})
+	began := time.Now()
 	for range 100 {
 		res := call(t.Context(), u, "/")
 		require.Equal(t, 200, res.Code)
@@ -113,7 +114,7 @@ func TestUpstreamWithoutQuotaOnlyRecords(t *testing.T) {
 	}
 	assert.Len(t, u.Calls(), 100)
 	assert.Equal(t, 100, u.Accepted())
-	assert.WithinDuration(t, time.Now(), u.Arrivals()[99], time.Minute)
+	assert.False(t, u.Arrivals()[0].Before(began), "it goes by real time")
 }
 
 func TestUpstreamFailsOnDemand(t *testing.T) {
