@@ -17,7 +17,7 @@ import (
 func TestKeeperRenewsLeases(t *testing.T) {
 	t.Parallel()
 	const lease = time.Minute
-	const round, try = lease / roundsPerLease, lease / triesPerLease
+	const round, try = lease / 3, lease / 12
 	for name, test := range map[string]struct {
 		isHeld      bool
 		err         error

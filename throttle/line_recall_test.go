@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // Whatever tasks stand in line by, an update may have them stand there by something else:
@@ -39,19 +38,15 @@ func TestLineIsMadeAnew(t *testing.T) {
 		"another order of limits": {inLanes(per("group"), all), inLanes(all, per("group"))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			simulate(t, 40, 15, func(t *testing.T, server *throttletest.Server, each int) {
-				p := newSimulation(t, server, test.before)
-				who := tasks{}
+			simulate(t, 40, 15, test.before, func(t *testing.T, p *simulation, each int) {
 				const lanes = 4
 				for i := range each { // in turn, so that all lanes came at the same time
 					for lane := range lanes {
 						name := fmt.Sprintf("%d/%04d", lane, i)
-						who[name] = map[string]string{"lane": fmt.Sprint(lane), "group": fmt.Sprint(i % 3), "cost": cost(1 + i%2)}
-						p.ask(name, who[name])
+						p.everybody[name] = map[string]string{"lane": fmt.Sprint(lane), "group": fmt.Sprint(i % 3), "cost": cost(1 + i%2)}
+						p.ask(name, p.everybody[name])
 					}
 				}
-				p.everybody = who
 				p.after(time.Second/10, func() { p.update(test.after) })
 				p.run(forever)
 
@@ -59,9 +54,7 @@ func TestLineIsMadeAnew(t *testing.T) {
 				for name, asked := range p.asked {
 					assert.LessOrEqual(t, asked, 4, name)
 				}
-				for _, key := range server.Client().Keys(t.Context(), "rm:*").Val() {
-					assert.NotContains(t, key, "/line", "who has gone is forgotten")
-				}
+				assert.Empty(t, p.client.Keys(t.Context(), "rm:*/line*").Val(), "who has gone is forgotten")
 				if throttle.CostsDiffer(test.before, test.after) {
 					return // who costs something else comes behind the others
 				}
@@ -86,10 +79,8 @@ func displaced(names []string) (most int) {
 
 // A line is left alone as long as somebody serves it, and taken over by who served it.
 func TestLineIsRecalledWhenNobodyServesIt(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
-		p.enqueue(tasks{}, "a", 140)
+	eachSimulation(t, inLanes(bucket("rate", 1, time.Hour, 1)), func(t *testing.T, p *simulation) {
+		p.enqueue("a", 140)
 		wake := func(as string) throttle.Waking { return throttle.Waking{As: as, Near: time.Second} }
 		_, err := p.limiter.Wake(t.Context(), "api", wake("other"))
 		require.NoError(t, err)
@@ -111,14 +102,7 @@ func TestLineIsRecalledWhenNobodyServesIt(t *testing.T) {
 		assert.Empty(t, enough.Tasks, "so many are on their way")
 		assert.Positive(t, enough.Next)
 
-		place, err := p.limiter.Reserve(t.Context(), throttle.Request{
-			Policy: "api", TaskID: "a/000100", Attributes: map[string]string{"lane": "a"}, Park: true,
-		})
-		require.NoError(t, err)
-		late, err := p.limiter.Reserve(t.Context(), throttle.Request{
-			Policy: "api", TaskID: "a/000050", Attributes: map[string]string{"lane": "a"}, Park: true,
-		})
-		require.NoError(t, err)
+		place, late := p.reserve(inLane("a/000100", "a")), p.reserve(inLane("a/000050", "a"))
 		assert.Equal(t, int64(1), place.Place.Position)
 		assert.Equal(t, int64(1), late.Place.Position, "it came before")
 	})
@@ -126,11 +110,9 @@ func TestLineIsRecalledWhenNobodyServesIt(t *testing.T) {
 
 // The tasks of a policy that is gone are woken, all of them.
 func TestLineOfARemovedPolicyIsRecalled(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
-		p.enqueue(tasks{}, "a", 100)
-		p.enqueue(tasks{}, "b", 50)
+	eachSimulation(t, inLanes(bucket("rate", 1, time.Hour, 1)), func(t *testing.T, p *simulation) {
+		p.enqueue("a", 100)
+		p.enqueue("b", 50)
 		require.NoError(t, p.limiter.Update(&throttle.Config{Policies: []throttle.Policy{{
 			Name: "other", Limits: []throttle.Limit{bucket("rate", 1, time.Hour, 1)},
 		}}}))
@@ -145,8 +127,6 @@ func TestLineOfARemovedPolicyIsRecalled(t *testing.T) {
 			}
 		}
 		assert.Len(t, woken, 149, "but for the one that has started")
-		for _, key := range server.Client().Keys(t.Context(), "rm:*").Val() {
-			assert.NotContains(t, key, "/line")
-		}
+		assert.Empty(t, p.client.Keys(t.Context(), "rm:*/line*").Val(), "who has gone is forgotten")
 	})
 }

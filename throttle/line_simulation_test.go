@@ -56,15 +56,24 @@ const (
 	ahead           = near + 100*time.Millisecond // and fills slots
 )
 
+// eachSimulation plays a scenario on both servers.
+func eachSimulation(t *testing.T, policy throttle.Policy, play func(t *testing.T, p *simulation)) {
+	t.Helper()
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		play(t, newSimulation(t, server, policy))
+	})
+}
+
 // simulate plays a scenario of n tasks on a real Redis, and one of few on the embedded
 // server, which needs ten times as long for each under the race detector.
-func simulate(t *testing.T, n, few int, play func(t *testing.T, server *throttletest.Server, n int)) {
+func simulate(t *testing.T, n, few int, policy throttle.Policy, play func(t *testing.T, p *simulation, n int)) {
 	t.Helper()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+	eachSimulation(t, policy, func(t *testing.T, p *simulation) {
 		if strings.HasSuffix(t.Name(), "/embedded") {
-			play(t, server, few)
+			play(t, p, few)
 		} else {
-			play(t, server, n)
+			play(t, p, n)
 		}
 	})
 }
@@ -73,7 +82,7 @@ func newSimulation(t *testing.T, server *throttletest.Server, policy throttle.Po
 	t.Helper()
 	p := &simulation{
 		t: t, client: server.Client(), random: rand.New(rand.NewPCG(1, 2)),
-		isLost: func(string) bool { return false }, asked: map[string]int{}, deleted: map[string]bool{}, idle: true,
+		isLost: func(string) bool { return false }, everybody: tasks{}, asked: map[string]int{}, deleted: map[string]bool{}, idle: true,
 	}
 	p.config(policy)
 	p.at(0)
@@ -144,10 +153,7 @@ func (p *simulation) run(until time.Duration) {
 func (p *simulation) ask(task string, attributes map[string]string) {
 	p.t.Helper()
 	p.asked[task]++
-	r, err := p.limiter.Reserve(p.t.Context(), throttle.Request{
-		Policy: "api", TaskID: task, Attributes: attributes, MaxWait: p.wait, Park: true,
-	})
-	require.NoError(p.t, err)
+	r := p.reserve(throttle.Request{Policy: "api", TaskID: task, Attributes: attributes, MaxWait: p.wait, Park: true})
 	if r.Outcome == throttle.Granted {
 		p.starts = append(p.starts, turn{task, attributes["lane"], r.At.Sub(noon)})
 		return
@@ -159,22 +165,29 @@ func (p *simulation) ask(task string, attributes map[string]string) {
 	}
 }
 
+func (p *simulation) reserve(request throttle.Request) *throttle.Reservation {
+	p.t.Helper()
+	r, err := p.limiter.Reserve(p.t.Context(), request)
+	require.NoError(p.t, err)
+	return r
+}
+
+// inLane is the request of a task that stands in line.
+func inLane(task, lane string) throttle.Request {
+	return throttle.Request{Policy: "api", TaskID: task, Attributes: map[string]string{"lane": lane}, Park: true}
+}
+
 // tasks are who is there, by name.
 type tasks map[string]map[string]string
 
 // enqueue lets n tasks of a lane ask, one after the other.
-func (p *simulation) enqueue(all tasks, lane string, n int, attributes ...string) {
+func (p *simulation) enqueue(lane string, n int, attributes ...string) {
 	p.t.Helper()
 	for i := range n {
-		own := map[string]string{"lane": lane}
-		for i := 0; i < len(attributes); i += 2 {
-			own[attributes[i]] = attributes[i+1]
-		}
 		name := fmt.Sprintf("%s/%06d", lane, i)
-		all[name] = own
-		p.ask(name, own)
+		p.everybody[name] = request(0, append(attributes, "lane", lane)...).Attributes
+		p.ask(name, p.everybody[name])
 	}
-	p.everybody = all
 }
 
 // wake is what the dispatcher does.

@@ -20,9 +20,15 @@ type standby struct {
 	freed  chan time.Duration
 }
 
-func newStandby(t *testing.T, server *throttletest.Server, policy throttle.Policy) *standby {
+// eachStandby plays a scenario of such a line on both servers.
+func eachStandby(t *testing.T, policy throttle.Policy, play func(t *testing.T, s *standby)) {
 	t.Helper()
-	s := &standby{simulation: newSimulation(t, server, policy), called: make(chan string, 100), freed: make(chan time.Duration, 100)}
+	eachSimulation(t, policy, func(t *testing.T, p *simulation) { play(t, newStandby(t, p)) })
+}
+
+func newStandby(t *testing.T, p *simulation) *standby {
+	t.Helper()
+	s := &standby{simulation: p, called: make(chan string, 100), freed: make(chan time.Duration, 100)}
 	ready := make(chan struct{}, 10)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -59,15 +65,9 @@ func (s *standby) hear() string {
 // asks lets a task ask, which stays where it is for that long.
 func (s *standby) asks(task string, wait time.Duration, attributes ...string) *throttle.Reservation {
 	s.t.Helper()
-	own := map[string]string{}
-	for i := 0; i < len(attributes); i += 2 {
-		own[attributes[i]] = attributes[i+1]
-	}
-	r, err := s.limiter.Reserve(s.t.Context(), throttle.Request{
-		Policy: "api", TaskID: task, Attributes: own, MaxWait: wait, Park: true, StandBy: true,
-	})
-	require.NoError(s.t, err)
-	return r
+	asks := request(wait, attributes...)
+	asks.TaskID, asks.Park, asks.StandBy = task, true, true
+	return s.reserve(asks)
 }
 
 func (s *standby) starts(task string, attributes ...string) *throttle.Reservation {
@@ -115,9 +115,7 @@ func slotLimit(n int64) throttle.Limit {
 // A slot that is free goes to the first who stands by, wherever that is, and to nobody
 // else who is quicker.
 func TestFreedSlotIsHandedOver(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		s := newStandby(t, server, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}})
+	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		a := s.starts("a")
 		s.standsBy("b", time.Second)
 		s.standsBy("c", time.Second)
@@ -144,9 +142,7 @@ func TestFreedSlotIsHandedOver(t *testing.T) {
 
 // A frozen policy is no slot to stand by for.
 func TestNobodyStandsByInAFreeze(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		s := newStandby(t, server, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}})
+	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		require.NoError(t, s.limiter.Freeze(t.Context(), "api", time.Minute))
 		s.isParked("a")
 	})
@@ -154,9 +150,7 @@ func TestNobodyStandsByInAFreeze(t *testing.T) {
 
 // Whom a slot was handed to has half a second to ask. Then it is the next one's.
 func TestHandedSlotIsNotKeptForLong(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		s := newStandby(t, server, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}})
+	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		a := s.starts("a")
 		s.standsBy("killed", time.Second)
 		s.standsBy("c", time.Second)
@@ -171,9 +165,7 @@ func TestHandedSlotIsNotKeptForLong(t *testing.T) {
 
 // Who gives no sign of life for three seconds is woken like one that never came.
 func TestWhoStandsByShowsSignsOfLife(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		s := newStandby(t, server, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}})
+	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		s.starts("a")
 		s.standsBy("killed", time.Second)
 		s.standsBy("alive", time.Second)
@@ -188,9 +180,7 @@ func TestWhoStandsByShowsSignsOfLife(t *testing.T) {
 // Slots that nobody freed, because there are more of them or a lease ran out, go to
 // those who stand by when the line is next looked at.
 func TestMoreSlotsCallWhoStandsBy(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		s := newStandby(t, server, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}})
+	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		s.starts("a")
 		for _, task := range []string{"b", "c", "d"} {
 			s.standsBy(task, time.Second)
@@ -230,7 +220,7 @@ func TestWakingAheadOfSlots(t *testing.T) {
 		} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				require.NoError(t, server.Client().FlushDB(t.Context()).Err())
-				s := newStandby(t, server, throttle.Policy{Limits: []throttle.Limit{slotLimit(2)}})
+				s := newStandby(t, newSimulation(t, server, throttle.Policy{Limits: []throttle.Limit{slotLimit(2)}}))
 				a, b := s.starts("a"), s.starts("b")
 				for _, task := range names(12) {
 					s.isParked(task)
@@ -256,11 +246,9 @@ func TestWakingAheadOfSlots(t *testing.T) {
 
 // Each key has those who stand by for its own slots, and lanes take turns.
 func TestKeysHaveTheirOwnStandbys(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		perTenant := slotLimit(1)
-		perTenant.Per = "tenant"
-		s := newStandby(t, server, throttle.Policy{Limits: []throttle.Limit{perTenant}, Lane: "tenant"})
+	perTenant := slotLimit(1)
+	perTenant.Per = "tenant"
+	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{perTenant}, Lane: "tenant"}, func(t *testing.T, s *standby) {
 		big := s.starts("big/run", "tenant", "big")
 		s.starts("small/run", "tenant", "small")
 		for i := range 5 {
@@ -278,17 +266,13 @@ func TestKeysHaveTheirOwnStandbys(t *testing.T) {
 // A task that will stand by no longer goes back to its place, and gives up what was
 // handed to it. So does one that lacks something else by then.
 func TestWhoStoodByGoesBackToItsPlace(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		s := newStandby(t, server, throttle.Policy{Limits: []throttle.Limit{
-			slotLimit(1), bucket("rate", 1, 10*time.Second, 1),
-		}})
+	policy := throttle.Policy{Limits: []throttle.Limit{slotLimit(1), bucket("rate", 1, 10*time.Second, 1)}}
+	eachStandby(t, policy, func(t *testing.T, s *standby) {
 		a := s.starts("a")
 		s.at(10 * time.Second) // there is a token, but no slot
 		s.standsBy("b", time.Second)
 		s.standsBy("c", time.Second)
-		other, err := s.limiter.Reserve(t.Context(), throttle.Request{Policy: "api", TaskID: "a"}) // it has the slot
-		require.NoError(t, err)
+		other := s.reserve(throttle.Request{Policy: "api", TaskID: "a"}) // it has the slot
 		require.Equal(t, throttle.Granted, other.Outcome)
 		require.NoError(t, other.Release(t.Context()))
 		require.NoError(t, a.Release(t.Context()))
@@ -298,8 +282,7 @@ func TestWhoStoodByGoesBackToItsPlace(t *testing.T) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, held.Limits[0].Remaining, "it gave the slot back")
 
-		c, err := s.limiter.Reserve(t.Context(), throttle.Request{Policy: "api", TaskID: "c", Park: true})
-		require.NoError(t, err)
+		c := s.reserve(throttle.Request{Policy: "api", TaskID: "c", Park: true})
 		require.NotNil(t, c.Place)
 		assert.False(t, c.Place.StandsBy)
 		assert.EqualValues(t, 2, c.Place.Position)
@@ -311,11 +294,9 @@ func TestWhoStoodByGoesBackToItsPlace(t *testing.T) {
 
 // Who needs more slots than are free holds up those behind, and so gets them.
 func TestDearTasksAreHandedTheirSlots(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		weighed := slotLimit(3)
-		weighed.Cost = "weight"
-		s := newStandby(t, server, throttle.Policy{Limits: []throttle.Limit{weighed}})
+	weighed := slotLimit(3)
+	weighed.Cost = "weight"
+	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{weighed}}, func(t *testing.T, s *standby) {
 		a, b := s.starts("a", "weight", "1"), s.starts("b", "weight", "2")
 		s.standsBy("dear", time.Second, "weight", "3")
 		s.standsBy("cheap", time.Second, "weight", "1")

@@ -23,10 +23,8 @@ func inLanes(limits ...throttle.Limit) throttle.Policy {
 // Laws 5, 6 and 7 for one lane: first in, first out, two attempts each, every token
 // used, and nothing but the limits' own state is left.
 func TestLineIsServedInOrder(t *testing.T) {
-	t.Parallel()
-	simulate(t, 200, 40, func(t *testing.T, server *throttletest.Server, n int) {
-		p := newSimulation(t, server, throttle.Policy{Limits: []throttle.Limit{bucket("rate", 50, time.Second, 1)}})
-		p.enqueue(tasks{}, "", n)
+	simulate(t, 200, 40, throttle.Policy{Limits: []throttle.Limit{bucket("rate", 50, time.Second, 1)}}, func(t *testing.T, p *simulation, n int) {
+		p.enqueue("", n)
 		p.run(forever)
 		assert.IsIncreasing(t, p.order(""), "first in, first out")
 		assert.Len(t, p.starts, n)
@@ -35,25 +33,20 @@ func TestLineIsServedInOrder(t *testing.T) {
 			assert.LessOrEqual(t, asked, 2, task)
 		}
 		assert.LessOrEqual(t, p.wakes, n/5, "a call for several slots")
-		for _, key := range server.Client().Keys(t.Context(), "rm:*").Val() {
-			assert.NotContains(t, key, "/line", "who has gone is forgotten")
-		}
+		assert.Empty(t, p.client.Keys(t.Context(), "rm:*/line*").Val(), "who has gone is forgotten")
 	})
 }
 
 // Law 7 between lanes: one tenant's backlog delays another's first task by no more
 // than its fair share does, and a newcomer's, too.
 func TestLanesShareFairly(t *testing.T) {
-	t.Parallel()
-	simulate(t, 500, 60, func(t *testing.T, server *throttletest.Server, n int) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 100, time.Second, 1)))
-		all := tasks{}
-		p.enqueue(all, "big", n)
+	simulate(t, 500, 60, inLanes(bucket("rate", 100, time.Second, 1)), func(t *testing.T, p *simulation, n int) {
+		p.enqueue("big", n)
 		for _, lane := range []string{"a", "b", "c"} {
-			p.enqueue(all, lane, n/10)
+			p.enqueue(lane, n/10)
 		}
 		came := time.Duration(n) * 5 * time.Millisecond
-		p.after(came, func() { p.enqueue(all, "new", 10) })
+		p.after(came, func() { p.enqueue("new", 10) })
 		p.run(forever)
 		assert.Len(t, p.starts, n+3*n/10+10)
 		p.isEven(0, time.Second/100)
@@ -69,14 +62,11 @@ func TestLanesShareFairly(t *testing.T) {
 
 // The share is one of cost, not of tasks.
 func TestSharesAreOfCost(t *testing.T) {
-	t.Parallel()
-	simulate(t, 60, 10, func(t *testing.T, server *throttletest.Server, n int) {
-		limit := bucket("rate", 100, time.Second, 10)
-		limit.Cost = "cost"
-		p := newSimulation(t, server, inLanes(limit))
-		all := tasks{}
-		p.enqueue(all, "dear", n, "cost", cost(10))
-		p.enqueue(all, "cheap", 10*n, "cost", cost(1))
+	limit := bucket("rate", 100, time.Second, 10)
+	limit.Cost = "cost"
+	simulate(t, 60, 10, inLanes(limit), func(t *testing.T, p *simulation, n int) {
+		p.enqueue("dear", n, "cost", cost(10))
+		p.enqueue("cheap", 10*n, "cost", cost(1))
 		p.run(forever)
 		assert.Len(t, p.starts, 11*n)
 		p.isFair(map[string]float64{"dear": 10, "cheap": 1})
@@ -86,15 +76,12 @@ func TestSharesAreOfCost(t *testing.T) {
 // A lane of weight 3 gets three times the share of one of weight 1, whether the
 // policy says so or its tasks do.
 func TestWeightsOfLanes(t *testing.T) {
-	t.Parallel()
-	simulate(t, 100, 20, func(t *testing.T, server *throttletest.Server, n int) {
-		policy := inLanes(bucket("rate", 100, time.Second, 1))
-		policy.Weights, policy.Weight = map[string]int64{"acme": 3}, "weight"
-		p := newSimulation(t, server, policy)
-		all := tasks{}
-		p.enqueue(all, "acme", n)
-		p.enqueue(all, "other", n)
-		p.enqueue(all, "paying", n, "weight", "2")
+	policy := inLanes(bucket("rate", 100, time.Second, 1))
+	policy.Weights, policy.Weight = map[string]int64{"acme": 3}, "weight"
+	simulate(t, 100, 20, policy, func(t *testing.T, p *simulation, n int) {
+		p.enqueue("acme", n)
+		p.enqueue("other", n)
+		p.enqueue("paying", n, "weight", "2")
 		p.run(forever)
 		p.isEven(0, time.Second/100)
 		p.isFair(map[string]float64{"acme": 1. / 3, "other": 1, "paying": 1. / 2})
@@ -109,15 +96,12 @@ func TestWeightsOfLanes(t *testing.T) {
 
 // A row whose own keys are exhausted is in nobody's way, and costs no calls.
 func TestExhaustedKeysHoldNobodyElse(t *testing.T) {
-	t.Parallel()
-	simulate(t, 20, 6, func(t *testing.T, server *throttletest.Server, n int) {
-		own := bucket("own", 5, time.Second, 1)
-		own.Per = "lane"
-		p := newSimulation(t, server, inLanes(own, bucket("all", 1000, time.Second, 1)))
-		all := tasks{}
+	own := bucket("own", 5, time.Second, 1)
+	own.Per = "lane"
+	simulate(t, 20, 6, inLanes(own, bucket("all", 1000, time.Second, 1)), func(t *testing.T, p *simulation, n int) {
 		lanes := strings.Split("a b c d e f g h i j", " ")
 		for _, lane := range lanes {
-			p.enqueue(all, lane, n)
+			p.enqueue(lane, n)
 		}
 		p.run(forever)
 		for i, lane := range lanes { // which take turns for the first tokens of all
@@ -131,25 +115,21 @@ func TestExhaustedKeysHoldNobodyElse(t *testing.T) {
 
 // The same within a lane: tasks of one lane that count at several keys.
 func TestRowsOfALane(t *testing.T) {
-	t.Parallel()
-	simulate(t, 60, 30, func(t *testing.T, server *throttletest.Server, n int) {
-		slow := bucket("own", 1, time.Second, 1)
-		slow.Per = "key"
-		p := newSimulation(t, server, inLanes(slow, bucket("all", 20, time.Second, 1)))
-		all := tasks{}
+	slow := bucket("own", 1, time.Second, 1)
+	slow.Per = "key"
+	simulate(t, 60, 30, inLanes(slow, bucket("all", 20, time.Second, 1)), func(t *testing.T, p *simulation, n int) {
 		for i := range n {
 			name, key := "x/"+cost(100+i), "slow"
 			if i%3 > 0 {
 				key = cost(i) // a key of its own
 			}
-			all[name] = map[string]string{"lane": "x", "key": key}
-			p.ask(name, all[name])
+			p.everybody[name] = map[string]string{"lane": "x", "key": key}
+			p.ask(name, p.everybody[name])
 		}
-		p.everybody = all
 		p.run(forever)
 		var slowOnes, others []string
 		for _, task := range p.order("x") {
-			if all[task]["key"] == "slow" {
+			if p.everybody[task]["key"] == "slow" {
 				slowOnes = append(slowOnes, task)
 			} else {
 				others = append(others, task)
@@ -164,11 +144,9 @@ func TestRowsOfALane(t *testing.T) {
 
 // Law 4: wakes that reach nobody are repeated, and deleted tasks make way.
 func TestWakesAreRepeated(t *testing.T) {
-	t.Parallel()
-	simulate(t, 200, 50, func(t *testing.T, server *throttletest.Server, n int) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 50, time.Second, 1)))
+	simulate(t, 200, 50, inLanes(bucket("rate", 50, time.Second, 1)), func(t *testing.T, p *simulation, n int) {
 		p.isLost = func(string) bool { return p.random.IntN(5) == 0 }
-		p.enqueue(tasks{}, "a", n)
+		p.enqueue("a", n)
 		for task := range p.everybody {
 			if strings.HasSuffix(task, "7") {
 				p.deleted[task] = true
@@ -190,11 +168,9 @@ func TestWakesAreRepeated(t *testing.T) {
 // Law 9: other numbers are in force for those in line, at the next call; those who
 // were woken too early go back to their places.
 func TestLineHeedsNewNumbers(t *testing.T) {
-	t.Parallel()
-	simulate(t, 400, 210, func(t *testing.T, server *throttletest.Server, n int) {
-		rate := func(n int64) throttle.Policy { return inLanes(bucket("rate", n, time.Second, 1)) }
-		p := newSimulation(t, server, rate(10))
-		p.enqueue(tasks{}, "a", n)
+	rate := func(n int64) throttle.Policy { return inLanes(bucket("rate", n, time.Second, 1)) }
+	simulate(t, 400, 210, rate(10), func(t *testing.T, p *simulation, n int) {
+		p.enqueue("a", n)
 		faster, slower := 2*time.Second, 2*time.Second+time.Duration(n)*2*time.Millisecond
 		p.after(faster, func() { p.update(rate(200)) })
 		p.after(slower, func() { p.update(rate(10)) })
@@ -218,17 +194,14 @@ func TestLineHeedsNewNumbers(t *testing.T) {
 // Law 9 for tasks that a limit of their own holds back for an hour: they are looked at
 // anew, all of them, in their order.
 func TestLineLooksAgainAtThoseHeldBack(t *testing.T) {
-	t.Parallel()
-	simulate(t, 100, 25, func(t *testing.T, server *throttletest.Server, n int) {
-		each := func(n int64, period time.Duration) throttle.Policy {
-			limit := bucket("each", n, period, 1)
-			limit.Per = "lane"
-			return inLanes(limit)
-		}
-		p := newSimulation(t, server, each(1, time.Hour))
-		all := tasks{}
+	each := func(n int64, period time.Duration) throttle.Policy {
+		limit := bucket("each", n, period, 1)
+		limit.Per = "lane"
+		return inLanes(limit)
+	}
+	simulate(t, 100, 25, each(1, time.Hour), func(t *testing.T, p *simulation, n int) {
 		for i := range n {
-			p.enqueue(all, fmt.Sprintf("%03d", i), 4)
+			p.enqueue(fmt.Sprintf("%03d", i), 4)
 		}
 		p.after(2*time.Second, func() { p.update(each(20, time.Second)) })
 		p.run(5 * time.Second)
@@ -243,11 +216,9 @@ func TestLineLooksAgainAtThoseHeldBack(t *testing.T) {
 
 // A window's tasks are spread over it: no herd when it opens.
 func TestNoHerdInAWindow(t *testing.T) {
-	t.Parallel()
-	simulate(t, 200, 100, func(t *testing.T, server *throttletest.Server, n int) {
-		window := throttle.Limit{Name: "w", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 50, Period: 5 * time.Second}}
-		p := newSimulation(t, server, throttle.Policy{Limits: []throttle.Limit{window}})
-		p.enqueue(tasks{}, "", n)
+	window := throttle.Limit{Name: "w", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 50, Period: 5 * time.Second}}
+	simulate(t, 200, 100, throttle.Policy{Limits: []throttle.Limit{window}}, func(t *testing.T, p *simulation, n int) {
+		p.enqueue("", n)
 		p.run(forever)
 		assert.Len(t, p.starts, n)
 		assert.LessOrEqual(t, throttletest.MaxPerWindow(p.times(), 5*time.Second, noon), 50)
@@ -264,14 +235,9 @@ func TestNoHerdInAWindow(t *testing.T) {
 
 // A task that comes back by itself while it stands in line keeps its place.
 func TestPlaceIsKept(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
-		p.enqueue(tasks{}, "a", 10)
-		again, err := p.limiter.Reserve(t.Context(), throttle.Request{
-			Policy: "api", TaskID: "a/000004", Attributes: map[string]string{"lane": "a"}, Park: true,
-		})
-		require.NoError(t, err)
+	eachSimulation(t, inLanes(bucket("rate", 1, time.Minute, 1)), func(t *testing.T, p *simulation) {
+		p.enqueue("a", 10)
+		again := p.reserve(inLane("a/000004", "a"))
 		require.NotNil(t, again.Place)
 		assert.Equal(t, int64(4), again.Place.Position, "the first has started")
 		assert.Equal(t, "a", again.Place.Lane)
@@ -291,10 +257,8 @@ func TestPlaceIsKept(t *testing.T) {
 
 // Lanes of few tasks have large shares, whose sums are round numbers.
 func TestSlowLanesAreServed(t *testing.T) {
-	t.Parallel()
-	simulate(t, 20, 6, func(t *testing.T, server *throttletest.Server, n int) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
-		p.enqueue(tasks{}, "a", n)
+	simulate(t, 20, 6, inLanes(bucket("rate", 1, time.Minute, 1)), func(t *testing.T, p *simulation, n int) {
+		p.enqueue("a", n)
 		p.run(forever)
 		assert.Len(t, p.starts, n)
 		p.isEven(0, time.Minute)

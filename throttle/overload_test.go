@@ -11,20 +11,21 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// parked is a request of a task that joins the line unless it would start too late.
-func parked(task string, maxDefer time.Duration) throttle.Request {
-	return throttle.Request{Policy: "api", TaskID: task, Park: true, MaxDefer: maxDefer}
+// asker lets tasks ask that join the line unless they would start too late.
+func asker(t *testing.T, limiter *throttle.Limiter) func(task string, maxDefer time.Duration) *throttle.Reservation {
+	return func(task string, maxDefer time.Duration) *throttle.Reservation {
+		t.Helper()
+		r, err := limiter.Reserve(t.Context(), throttle.Request{Policy: "api", TaskID: task, Park: true, MaxDefer: maxDefer})
+		require.NoError(t, err)
+		return r
+	}
 }
 
 // Law 2 for who is turned away: nothing in Redis tells of it.
 func TestTurnedAwayLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	b := newTestLimiter(t, bucket("rate", 1, time.Minute, 1))
-	ask := func(task string, maxDefer time.Duration) *throttle.Reservation {
-		r, err := b.limiter.Reserve(t.Context(), parked(task, maxDefer))
-		require.NoError(t, err)
-		return r
-	}
+	ask := asker(t, b.limiter)
 	require.Equal(t, throttle.Granted, ask("a", time.Second).Outcome)
 	for _, maxDefer := range []time.Duration{-1, time.Microsecond, time.Minute - time.Microsecond} {
 		before := b.contents()
@@ -57,11 +58,7 @@ func TestLeavingTheLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		limiter := newLimiter(t, server.Client(), "api", bucket("rate", 1, time.Hour, 1))
-		ask := func(task string, maxDefer time.Duration) *throttle.Reservation {
-			r, err := limiter.Reserve(t.Context(), parked(task, maxDefer))
-			require.NoError(t, err)
-			return r
-		}
+		ask := asker(t, limiter)
 		require.Equal(t, throttle.Granted, ask("a", 0).Outcome)
 		for i, task := range []string{"b", "c", "d"} {
 			require.EqualValues(t, i+1, ask(task, 0).Place.Position)
@@ -81,11 +78,7 @@ func TestLeasesTurnNobodyAway(t *testing.T) {
 	t.Parallel()
 	slots := throttle.Limit{Name: "slots", Algorithm: throttle.Concurrency, Slots: 1}
 	b := newTestLimiter(t, slots, bucket("rate", 1, time.Minute, 3))
-	ask := func(task string, maxDefer time.Duration) *throttle.Reservation {
-		r, err := b.limiter.Reserve(t.Context(), parked(task, maxDefer))
-		require.NoError(t, err)
-		return r
-	}
+	ask := asker(t, b.limiter)
 	first := ask("a", 0)
 	require.Equal(t, throttle.Granted, first.Outcome)
 	assert.False(t, ask("b", time.Microsecond).TurnedAway)

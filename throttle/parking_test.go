@@ -18,10 +18,9 @@ import (
 
 // park is what a producer does with a task: it joins the line if others of its row are
 // there, and asks like any other if not.
-func (p *simulation) park(all tasks, task string, attributes map[string]string) {
+func (p *simulation) park(task string, attributes map[string]string) {
 	p.t.Helper()
-	all[task] = attributes
-	p.everybody = all
+	p.everybody[task] = attributes
 	request := throttle.Request{Policy: "api", TaskID: task, Attributes: attributes, MaxWait: p.wait}
 	ahead, err := p.limiter.LookAhead(p.t.Context(), request)
 	require.NoError(p.t, err)
@@ -41,24 +40,22 @@ func (p *simulation) park(all tasks, task string, attributes map[string]string) 
 // Law 5 and 7: whoever put a task into line, it is served in its turn; and who joined
 // without asking asks once.
 func TestThoseWhoJoinAreServedInOrder(t *testing.T) {
-	t.Parallel()
-	simulate(t, 200, 50, func(t *testing.T, server *throttletest.Server, n int) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 50, time.Second, 1)))
-		all, own := tasks{}, map[string]string{"lane": "a"}
+	simulate(t, 200, 50, inLanes(bucket("rate", 50, time.Second, 1)), func(t *testing.T, p *simulation, n int) {
+		own := map[string]string{"lane": "a"}
 		p.ask("a/000", own) // which starts at once
 		p.ask("a/001", own) // and this one is in line
 		for i := range n {
 			name := fmt.Sprintf("a/%03d", i+2)
 			if i%3 == 0 {
-				all[name] = own
+				p.everybody[name] = own
 				p.ask(name, own)
 			} else {
-				p.park(all, name, own)
+				p.park(name, own)
 			}
 		}
-		all["a/001"] = own
+		p.everybody["a/001"] = own
 		p.wait = time.Second
-		p.park(all, "b/000", map[string]string{"lane": "b"}) // nobody of its lane is ahead of it
+		p.park("b/000", map[string]string{"lane": "b"}) // nobody of its lane is ahead of it
 		p.wait = 0
 		p.run(forever)
 		assert.Len(t, p.starts, n+3)
@@ -77,33 +74,29 @@ func TestThoseWhoJoinAreServedInOrder(t *testing.T) {
 
 // Law 2: to look ahead changes nothing.
 func TestLookAheadChangesNothing(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
-		p.enqueue(tasks{}, "a", 3)
-		before := linesOf(t, server)
+	eachSimulation(t, inLanes(bucket("rate", 1, time.Minute, 1)), func(t *testing.T, p *simulation) {
+		p.enqueue("a", 3)
+		before := p.contents()
 		for _, lane := range []string{"a", "b"} {
-			_, err := p.limiter.LookAhead(t.Context(), throttle.Request{
-				Policy: "api", TaskID: "x", Attributes: map[string]string{"lane": lane},
-			})
+			_, err := p.limiter.LookAhead(t.Context(), inLane("x", lane))
 			require.NoError(t, err)
 		}
-		assert.Equal(t, before, linesOf(t, server))
+		assert.Equal(t, before, p.contents())
 	})
 }
 
-// linesOf is all that a server knows.
-func linesOf(t *testing.T, server *throttletest.Server) map[string]any {
-	t.Helper()
-	client, all := server.Client(), map[string]any{}
-	for _, key := range client.Keys(t.Context(), "rm:*").Val() {
-		switch client.Type(t.Context(), key).Val() {
+// contents is all that the server knows.
+func (p *simulation) contents() map[string]any {
+	p.t.Helper()
+	client, ctx, all := p.client, p.t.Context(), map[string]any{}
+	for _, key := range client.Keys(ctx, "rm:*").Val() {
+		switch client.Type(ctx, key).Val() {
 		case "zset":
-			all[key] = client.ZRangeWithScores(t.Context(), key, 0, -1).Val()
+			all[key] = client.ZRangeWithScores(ctx, key, 0, -1).Val()
 		case "hash":
-			all[key] = client.HGetAll(t.Context(), key).Val()
+			all[key] = client.HGetAll(ctx, key).Val()
 		default:
-			all[key] = client.Get(t.Context(), key).Val()
+			all[key] = client.Get(ctx, key).Val()
 		}
 	}
 	return all
@@ -112,9 +105,7 @@ func linesOf(t *testing.T, server *throttletest.Server) map[string]any {
 // A task that joins when everybody has gone is woken at once: the dispatcher hears of
 // it.
 func TestJoiningAnEmptyLineIsHeard(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+	eachSimulation(t, inLanes(bucket("rate", 1, time.Minute, 1)), func(t *testing.T, p *simulation) {
 		ctx, stop := context.WithCancel(t.Context())
 		heard := make(chan string, 10)
 		var listening sync.WaitGroup
@@ -134,9 +125,7 @@ func TestJoiningAnEmptyLineIsHeard(t *testing.T) {
 			}
 		}
 		hears("it does not listen")
-		joined, err := p.limiter.Join(t.Context(), throttle.Request{
-			Policy: "api", TaskID: "x", Attributes: map[string]string{"lane": "a"},
-		}, time.Time{})
+		joined, err := p.limiter.Join(t.Context(), inLane("x", "a"), time.Time{})
 		require.NoError(t, err)
 		assert.Equal(t, int64(1), joined.Place.Position)
 		assert.Zero(t, joined.RetryAfter())
@@ -150,17 +139,13 @@ func TestJoiningAnEmptyLineIsHeard(t *testing.T) {
 
 // Those who join together get a place each, and joining again does not move them.
 func TestJoiningTogether(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
+	eachSimulation(t, inLanes(bucket("rate", 1, time.Minute, 1)), func(t *testing.T, p *simulation) {
 		join := func() (positions []int64) {
 			positions = make([]int64, 100)
 			var together sync.WaitGroup
 			for i := range positions {
 				together.Go(func() {
-					joined, err := p.limiter.Join(t.Context(), throttle.Request{
-						Policy: "api", TaskID: cost(i), Attributes: map[string]string{"lane": "a"},
-					}, time.Time{})
+					joined, err := p.limiter.Join(t.Context(), inLane(cost(i), "a"), time.Time{})
 					if assert.NoError(t, err) {
 						positions[i] = joined.Place.Position
 					}
@@ -180,9 +165,7 @@ func TestJoiningTogether(t *testing.T) {
 
 // Who joins late stands where it came; but not where nobody can have come.
 func TestWhoJoinsStandsWhereItCame(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Hour, 1)))
+	eachSimulation(t, inLanes(bucket("rate", 1, time.Hour, 1)), func(t *testing.T, p *simulation) {
 		for i := range 6 {
 			p.at(time.Duration(i) * time.Minute / 2)
 			p.ask(cost(i), map[string]string{"lane": "a"})
@@ -197,9 +180,7 @@ func TestWhoJoinsStandsWhereItCame(t *testing.T) {
 			{"ahead", 200 * time.Second, 8},
 			{"seconds ago", 140 * time.Second, 4}, // it is there
 		} {
-			joined, err := p.limiter.Join(t.Context(), throttle.Request{
-				Policy: "api", TaskID: c.task, Attributes: map[string]string{"lane": "a"},
-			}, noon.Add(c.since))
+			joined, err := p.limiter.Join(t.Context(), inLane(c.task, "a"), noon.Add(c.since))
 			require.NoError(t, err)
 			assert.Equal(t, c.position, joined.Place.Position, c.task)
 		}
@@ -208,10 +189,8 @@ func TestWhoJoinsStandsWhereItCame(t *testing.T) {
 
 // An urgent task is behind those that are urgent, too, and ahead of all others.
 func TestUrgentTasksLookAhead(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		p := newSimulation(t, server, inLanes(bucket("rate", 1, time.Minute, 1)))
-		p.enqueue(tasks{}, "a", 5)
+	eachSimulation(t, inLanes(bucket("rate", 1, time.Minute, 1)), func(t *testing.T, p *simulation) {
+		p.enqueue("a", 5)
 		request := throttle.Request{Policy: "api", TaskID: "x", Attributes: map[string]string{
 			"lane": "a", throttle.PriorityAttribute: throttle.PriorityHigh,
 		}}
@@ -219,7 +198,7 @@ func TestUrgentTasksLookAhead(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, ahead.Place)
 		assert.Equal(t, int64(1), ahead.Place.Position)
-		p.urgent(tasks{}, "a", 1)
+		p.urgent("a", 1)
 		ahead, err = p.limiter.LookAhead(t.Context(), request)
 		require.NoError(t, err)
 		require.NotNil(t, ahead.Place)
@@ -253,7 +232,7 @@ func TestWhatCanNotJoin(t *testing.T) {
 		_, err = step(t.Context(), request)
 		assert.ErrorIs(t, err, throttle.ErrUnknownPolicy, name)
 	}
-	assert.Empty(t, server.Client().Keys(t.Context(), "rm:*").Val())
+	assert.Empty(t, p.client.Keys(t.Context(), "rm:*").Val())
 }
 
 func TestBackstop(t *testing.T) {
