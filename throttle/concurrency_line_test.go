@@ -68,13 +68,9 @@ func TestWhatEndsHereCallsTheFirstInLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			limit := Limit{Name: "slots", Algorithm: Concurrency, Slots: 1, Per: "tenant"}
-			limiter, err := New(throttletest.Embedded(t).Client(), &Config{
-				Policies: []Policy{{Name: "api", Limits: []Limit{limit}}},
-			})
-			require.NoError(t, err)
-			running, err := limiter.Reserve(t.Context(), Request{Policy: "api", Attributes: map[string]string{"tenant": "a"}})
-			require.NoError(t, err)
-			leases := CallsOf(limiter, "api").leases
+			l := newLive(t, throttletest.Embedded(t), policies(limit))
+			running := l.reserve(Request{Attributes: map[string]string{"tenant": "a"}})
+			leases := CallsOf(l.Limiter, "api").leases
 			first := leases.line.join(leases.key(running.claim, 0))
 			second := leases.line.join(first.key)
 			other := leases.line.join(first.key + "b")

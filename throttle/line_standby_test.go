@@ -16,8 +16,9 @@ import (
 // standby is a line of tasks before slots, in virtual time, with an ear for calls.
 type standby struct {
 	*simulation
-	called chan string
-	freed  chan time.Duration
+	stirred chan string // policies
+	called  chan string // tasks
+	freed   chan time.Duration
 }
 
 // eachStandby plays a scenario of such a line on both servers.
@@ -28,36 +29,32 @@ func eachStandby(t *testing.T, policy throttle.Policy, play func(t *testing.T, s
 
 func newStandby(t *testing.T, p *simulation) *standby {
 	t.Helper()
-	s := &standby{simulation: p, called: make(chan string, 100), freed: make(chan time.Duration, 100)}
-	ready := make(chan struct{}, 10)
+	s := &standby{p, make(chan string, 100), make(chan string, 100), make(chan time.Duration, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		s.limiter.Signals(ctx, throttle.Listener{
-			Policy: func(string) {
-				select {
-				case ready <- struct{}{}:
-				default:
-				}
-			},
-			Task:  func(task string) { s.called <- task },
-			Freed: func(_ string, held time.Duration) { s.freed <- held },
+			Policy: func(policy string) { s.stirred <- policy },
+			Task:   func(task string) { s.called <- task },
+			Freed:  func(_ string, held time.Duration) { s.freed <- held },
 		})
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
-	<-ready
+	for range 2 { // it listens to signals, and to calls
+		hear(t, s.stirred)
+	}
 	return s
 }
 
-// hear returns who is called next.
-func (s *standby) hear() string {
-	s.t.Helper()
+// hear returns what is told next.
+func hear(t *testing.T, told <-chan string) string {
+	t.Helper()
 	select {
-	case task := <-s.called:
-		return task
+	case name := <-told:
+		return name
 	case <-time.After(throttle.Patience):
-		s.t.Fatal("nobody was called")
+		t.Fatal("nothing was told")
 		return ""
 	}
 }
@@ -122,7 +119,7 @@ func TestFreedSlotIsHandedOver(t *testing.T) {
 		s.isParked("d") // its worker does not wait for it
 		s.at(300 * time.Millisecond)
 		require.NoError(t, a.Release(t.Context()))
-		assert.Equal(t, "b", s.hear())
+		assert.Equal(t, "b", hear(t, s.called))
 		assert.Equal(t, 300*time.Millisecond, <-s.freed)
 		s.isParked("x")
 		s.isParked("d")
@@ -131,7 +128,7 @@ func TestFreedSlotIsHandedOver(t *testing.T) {
 		s.standsBy("c", time.Second)
 
 		require.NoError(t, b.Cancel(t.Context()))
-		assert.Equal(t, "c", s.hear())
+		assert.Equal(t, "c", hear(t, s.called))
 		c := s.starts("c")
 		require.NoError(t, c.Release(t.Context()))
 		assert.Equal(t, []string{"d"}, s.wakes(0, 0), "nobody stood by")
@@ -155,7 +152,7 @@ func TestHandedSlotIsNotKeptForLong(t *testing.T) {
 		s.standsBy("killed", time.Second)
 		s.standsBy("c", time.Second)
 		require.NoError(t, a.Release(t.Context()))
-		assert.Equal(t, "killed", s.hear())
+		assert.Equal(t, "killed", hear(t, s.called))
 		s.at(499 * time.Millisecond)
 		s.standsBy("c", time.Second)
 		s.at(500 * time.Millisecond)
@@ -233,10 +230,10 @@ func TestWakingAheadOfSlots(t *testing.T) {
 				s.standsBy("t01", 0) // which comes first
 				s.standsBy("t00", 0)
 				require.NoError(t, a.Release(t.Context()))
-				assert.Equal(t, "t00", s.hear())
+				assert.Equal(t, "t00", hear(t, s.called))
 				s.starts("t00")
 				require.NoError(t, b.Release(t.Context()))
-				assert.Equal(t, "t01", s.hear())
+				assert.Equal(t, "t01", hear(t, s.called))
 				s.starts("t01")
 				assert.Equal(t, names(test.woken + 1)[test.woken:], s.wakes(test.woken-1, test.hold))
 			})
@@ -259,7 +256,7 @@ func TestKeysHaveTheirOwnStandbys(t *testing.T) {
 		s.standsBy("small/0", 0, "tenant", "small")
 		s.standsBy("big/0", 0, "tenant", "big")
 		require.NoError(t, big.Release(t.Context()))
-		assert.Equal(t, "big/0", s.hear())
+		assert.Equal(t, "big/0", hear(t, s.called))
 	})
 }
 
@@ -276,7 +273,7 @@ func TestWhoStoodByGoesBackToItsPlace(t *testing.T) {
 		require.Equal(t, throttle.Granted, other.Outcome)
 		require.NoError(t, other.Release(t.Context()))
 		require.NoError(t, a.Release(t.Context()))
-		assert.Equal(t, "b", s.hear())
+		assert.Equal(t, "b", hear(t, s.called))
 		s.isParked("b") // for want of a token
 		held, err := s.limiter.Peek(t.Context(), throttle.Request{Policy: "api"})
 		require.NoError(t, err)
@@ -303,10 +300,10 @@ func TestDearTasksAreHandedTheirSlots(t *testing.T) {
 		require.NoError(t, a.Release(t.Context()))
 		s.standsBy("cheap", time.Second, "weight", "1")
 		require.NoError(t, b.Release(t.Context()))
-		assert.Equal(t, "dear", s.hear())
+		assert.Equal(t, "dear", hear(t, s.called))
 		dear := s.starts("dear", "weight", "3")
 		require.NoError(t, dear.Release(t.Context()))
-		assert.Equal(t, "cheap", s.hear())
+		assert.Equal(t, "cheap", hear(t, s.called))
 		assert.Empty(t, s.called)
 	})
 }

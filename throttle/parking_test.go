@@ -105,35 +105,13 @@ func (p *simulation) contents() map[string]any {
 // A task that joins when everybody has gone is woken at once: the dispatcher hears of
 // it.
 func TestJoiningAnEmptyLineIsHeard(t *testing.T) {
-	eachSimulation(t, inLanes(bucket("rate", 1, time.Minute, 1)), func(t *testing.T, p *simulation) {
-		ctx, stop := context.WithCancel(t.Context())
-		heard := make(chan string, 10)
-		var listening sync.WaitGroup
-		listening.Go(func() {
-			p.limiter.Signals(ctx, throttle.Listener{
-				Policy: func(policy string) { heard <- policy }, Task: func(string) {},
-			})
-		})
-		defer listening.Wait()
-		defer stop()
-		hears := func(what string) {
-			select {
-			case policy := <-heard:
-				assert.Equal(t, "api", policy)
-			case <-time.After(throttle.Patience):
-				assert.Fail(t, what)
-			}
-		}
-		hears("it does not listen")
-		joined, err := p.limiter.Join(t.Context(), inLane("x", "a"), time.Time{})
+	eachStandby(t, inLanes(bucket("rate", 1, time.Minute, 1)), func(t *testing.T, s *standby) {
+		joined, err := s.limiter.Join(t.Context(), inLane("x", "a"), time.Time{})
 		require.NoError(t, err)
 		assert.Equal(t, int64(1), joined.Place.Position)
 		assert.Zero(t, joined.RetryAfter())
-		hears("nobody told of it")
-		call, err := p.limiter.Wake(t.Context(), "api", throttle.Waking{As: "us"})
-		require.NoError(t, err)
-		require.Len(t, call.Tasks, 1)
-		assert.Equal(t, "x", call.Tasks[0].TaskID)
+		assert.Equal(t, "api", hear(t, s.stirred))
+		assert.Equal(t, []string{"x"}, s.wakes(0, 0))
 	})
 }
 

@@ -34,32 +34,16 @@ func takePort(t *testing.T) int {
 
 func TestRedisKeepsNothingUnlessToldTo(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		args []string
-		want string
-	}{
-		"by default": {nil, "no"},
-		"told to":    {[]string{"--appendonly", "yes"}, "yes"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := Redis(t, tt.args...)
-			got, err := srv.Client().ConfigGet(t.Context(), "*").Result()
-			require.NoError(t, err)
-			assert.Equal(t, tt.want, got["appendonly"])
-			assert.Empty(t, got["save"])
-		})
+	for want, args := range map[string][]string{"no": nil, "yes": {"--appendonly", "yes"}} {
+		srv := Redis(t, args...)
+		got, err := srv.Client().ConfigGet(t.Context(), "*").Result()
+		require.NoError(t, err)
+		assert.Equal(t, want, got["appendonly"])
+		assert.Empty(t, got["save"])
+		require.DirExists(t, got["dir"])
+		require.NoError(t, srv.Close())
+		assert.NoDirExists(t, got["dir"], "it leaves no folder behind")
 	}
-}
-
-func TestRedisLeavesNoFolderBehind(t *testing.T) {
-	t.Parallel()
-	srv := Redis(t, "--appendonly", "yes")
-	dir, err := srv.Client().ConfigGet(t.Context(), "dir").Result()
-	require.NoError(t, err)
-	require.DirExists(t, dir["dir"])
-	require.NoError(t, srv.Close())
-	assert.NoDirExists(t, dir["dir"])
 }
 
 func TestStartRedisTriesAnotherPortWhenOneIsTaken(t *testing.T) {
@@ -181,21 +165,18 @@ func TestStartLog(t *testing.T) {
 		"in two pieces":    {[]string{"* Ready to acc", "ept connections\n", "more\n"}, true, "* Ready to accept connections"},
 		"more than enough": {[]string{"a", string(make([]byte, startLogSize)), "end"}, false, string(make([]byte, startLogSize-3)) + "end"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := &startLog{ready: make(chan struct{})}
-			for _, w := range tt.writes {
-				n, err := l.Write([]byte(w))
-				require.NoError(t, err)
-				assert.Equal(t, len(w), n)
-			}
-			select {
-			case <-l.ready:
-				assert.True(t, tt.ready)
-			default:
-				assert.False(t, tt.ready)
-			}
-			assert.Equal(t, tt.tail, string(l.tail()))
-		})
+		l := &startLog{ready: make(chan struct{})}
+		for _, w := range tt.writes {
+			n, err := l.Write([]byte(w))
+			require.NoError(t, err, name)
+			assert.Equal(t, len(w), n, name)
+		}
+		select {
+		case <-l.ready:
+			assert.True(t, tt.ready, name)
+		default:
+			assert.False(t, tt.ready, name)
+		}
+		assert.Equal(t, tt.tail, string(l.tail()), name)
 	}
 }

@@ -47,18 +47,11 @@ func TestServerStartsEmptyAndAlone(t *testing.T) {
 func TestServerIsGoneAfterClose(t *testing.T) {
 	t.Parallel()
 	EachServer(t, func(t *testing.T, srv *Server) {
+		require.NoError(t, srv.Client().Close(), "somebody tidy")
 		require.NoError(t, srv.Close())
 		_, err := new(net.Dialer).DialContext(t.Context(), "tcp", srv.Addr())
 		require.Error(t, err, "somebody still listens")
 		require.NoError(t, srv.Close(), "closing again does nothing")
-	})
-}
-
-func TestServerCloseToleratesAClosedClient(t *testing.T) {
-	t.Parallel()
-	EachServer(t, func(t *testing.T, srv *Server) {
-		require.NoError(t, srv.Client().Close())
-		require.NoError(t, srv.Close())
 	})
 }
 

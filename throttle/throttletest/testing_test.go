@@ -46,22 +46,16 @@ func TestAMissingRedisSkipsUnlessItIsRequired(t *testing.T) {
 		"broken":               {errors.New("it broke"), "", "fatal: it broke"},
 		"broken and required":  {errors.New("it broke"), "1", "fatal: it broke"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			tb := &recordingTB{TB: t}
-			done := make(chan struct{})
-			go func() { // the end of a test ends its goroutine
-				defer close(done)
-				giveUp(tb, tt.err, func(name string) string {
-					if name == "RAMPMETER_REQUIRE_REDIS" {
-						return tt.required
-					}
-					return ""
-				})
-			}()
-			<-done
-			assert.Equal(t, tt.want, tb.end)
-		})
+		tb := &recordingTB{TB: t}
+		done := make(chan struct{})
+		go func() { // the end of a test ends its goroutine
+			defer close(done)
+			giveUp(tb, tt.err, func(name string) string {
+				return map[string]string{"RAMPMETER_REQUIRE_REDIS": tt.required}[name]
+			})
+		}()
+		<-done
+		assert.Equal(t, tt.want, tb.end, name)
 	}
 }
 
