@@ -169,10 +169,10 @@ func TestWakesAreRepeated(t *testing.T) {
 // were woken too early go back to their places.
 func TestLineHeedsNewNumbers(t *testing.T) {
 	rate := func(n int64) throttle.Policy { return inLanes(bucket("rate", n, time.Second, 1)) }
-	simulate(t, 400, 210, rate(10), func(t *testing.T, p *simulation, n int) {
+	simulate(t, 400, 120, rate(10), func(t *testing.T, p *simulation, n int) {
 		p.enqueue("a", n)
-		faster, slower := 2*time.Second, 2*time.Second+time.Duration(n)*2*time.Millisecond
-		p.after(faster, func() { p.update(rate(200)) })
+		faster, slower := time.Second, time.Second+time.Duration(n)*4*time.Millisecond
+		p.after(faster, func() { p.update(rate(100)) })
 		p.after(slower, func() { p.update(rate(10)) })
 		p.run(forever)
 		during := func(from, to time.Duration) (n int) {
@@ -183,8 +183,8 @@ func TestLineHeedsNewNumbers(t *testing.T) {
 			}
 			return n
 		}
-		assert.Equal(t, 20, during(0, faster))
-		assert.Equal(t, int((slower-faster-latency)/(5*time.Millisecond)), during(faster, slower), "at once")
+		assert.Equal(t, 10, during(0, faster))
+		assert.Equal(t, int((slower-faster-latency)/(10*time.Millisecond)), during(faster, slower), "at once")
 		assert.Greater(t, p.done("a"), slower+ahead+time.Second)
 		p.isEven(slower+ahead, time.Second/10)
 		assert.IsIncreasing(t, p.order("a"), "nobody lost their place")
