@@ -45,13 +45,13 @@ func isLost(r *throttle.Reservation) bool {
 
 func TestHoldKeepsTheSlotBeyondItsLease(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, slots(5))
+	b := newTestLimiter(t, hourLong(5))
 	one, two := b.ask("1", 0, "cost", "2"), b.ask("2", 0)
 	idle := b.ask("3", 0)
 	b.hold(one)
 	b.hold(two)
 	for i := range 5 {
-		b.at(time.Duration(i) * lease / 2)
+		b.at(time.Duration(i) * time.Hour / 2)
 		b.renew()
 	}
 	assert.Equal(t, int64(2), b.remaining(), "the one that nobody held has run out")
@@ -59,9 +59,9 @@ func TestHoldKeepsTheSlotBeyondItsLease(t *testing.T) {
 	assert.Nil(t, idle.Lost())
 	b.release(one)
 	assert.Equal(t, int64(4), b.remaining())
-	b.at(2*lease + lease/2)
+	b.at(2*time.Hour + time.Hour/2)
 	b.renew()
-	b.at(3 * lease)
+	b.at(3 * time.Hour)
 	b.renew()
 	assert.Equal(t, int64(4), b.remaining(), "what was released is not renewed")
 	b.release(two)
@@ -72,11 +72,11 @@ func TestHoldKeepsTheSlotBeyondItsLease(t *testing.T) {
 // slot; it disturbs them neither by renewing nor by releasing.
 func TestRenewalAfterOthersTookTheSlot(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, slots(1))
+	b := newTestLimiter(t, hourLong(1))
 	asleep := b.ask("1", 0)
 	b.hold(asleep)
-	b.at(lease)
-	other := b.with(slots(1))
+	b.at(time.Hour)
+	other := b.with(hourLong(1))
 	taken := other.ask("2", 0)
 	other.hold(taken)
 	b.renew()
@@ -85,7 +85,7 @@ func TestRenewalAfterOthersTookTheSlot(t *testing.T) {
 	assert.Equal(t, int64(0), b.remaining())
 
 	// When it becomes free, the renewal of a task that runs on has it again.
-	again := b.with(slots(1))
+	again := b.with(hourLong(1))
 	late := again.ask("2", 0)
 	again.hold(late)
 	other.renew()
@@ -101,7 +101,7 @@ func TestRenewalAfterOthersTookTheSlot(t *testing.T) {
 // others do.
 func TestRenewalBringsBackWhatWasFlushed(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, slots(3))
+	b := newTestLimiter(t, hourLong(3))
 	r := b.ask("1", 0, "cost", "2")
 	b.hold(r)
 	require.NoError(t, b.client.FlushDB(t.Context()).Err())
@@ -155,20 +155,20 @@ func TestRenewalsKeepTheirOwnTime(t *testing.T) {
 // The end of Hold's context ends the renewals, and then the slot with its lease.
 func TestHoldEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, slots(1))
+	b := newTestLimiter(t, hourLong(1))
 	r := b.ask("1", 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.Hold(ctx)
 	cancel()
 	require.Eventually(t, func() bool { return throttle.Held(b.limiter, "api") == 0 }, throttle.Patience, time.Millisecond)
-	b.at(lease)
+	b.at(time.Hour)
 	b.renew()
 	assert.Equal(t, int64(1), b.remaining())
 }
 
 func TestCancelEndsHold(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, slots(1))
+	b := newTestLimiter(t, hourLong(1))
 	r := b.ask("1", 0)
 	r.Hold(t.Context())
 	require.NoError(t, r.Cancel(t.Context()))
@@ -227,9 +227,9 @@ func TestAwaitSlotInOrder(t *testing.T) {
 // A slot that ends elsewhere is found by asking.
 func TestAwaitSlotFindsWhatEndsElsewhere(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, slots(1))
+	b := newTestLimiter(t, hourLong(1))
 	running := b.ask("1", 0)
-	elsewhere := b.with(slots(1))
+	elsewhere := b.with(hourLong(1))
 	waiting := elsewhere.ask("2", throttle.Patience)
 	granted := make(chan error)
 	go func() { granted <- waiting.AwaitSlot(t.Context()) }()
@@ -241,7 +241,7 @@ func TestAwaitSlotFindsWhatEndsElsewhere(t *testing.T) {
 
 func TestAwaitSlotGivesUp(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, bucket("rate", 1, time.Hour, 2), slots(1))
+	b := newTestLimiter(t, bucket("rate", 1, time.Hour, 2), hourLong(1))
 	b.ask("1", 0)
 
 	began := time.Now()
@@ -256,7 +256,7 @@ func TestAwaitSlotGivesUp(t *testing.T) {
 	require.ErrorIs(t, b.ask("2", time.Minute).AwaitSlot(ctx), context.Canceled)
 
 	// Another limit is in the way for longer: no use waiting.
-	free := b.with(bucket("rate", 1, time.Hour, 2), slots(2))
+	free := b.with(bucket("rate", 1, time.Hour, 2), hourLong(2))
 	free.ask("2", 0)
 	far := b.ask("3", time.Minute)
 	require.Equal(t, "rate", far.HeldBy)
