@@ -2,12 +2,8 @@ package producer_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
-	"slices"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -15,11 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
+
+const tickLost = "tick lost, the next one is not affected"
 
 func everySecond() *producer.Schedule {
 	return &producer.Schedule{Entries: []producer.ScheduleEntry{
@@ -27,21 +25,18 @@ func everySecond() *producer.Schedule {
 	}}
 }
 
-// schedulers runs so many of them on a server until the test stops them; what
-// they log comes out of the channel.
-func schedulers(t *testing.T, srv *throttletest.Server, n int) (stop func(), messages <-chan string) {
+// schedulers runs so many of them until the test stops them.
+func schedulers(t *testing.T, options *redis.Options, n int, hooks ...redis.Hook) (stop func(), logs *observer.ObservedLogs) {
 	t.Helper()
-	return schedulersOn(t, srv.Client(), n)
-}
-
-func schedulersOn(t *testing.T, rdb redis.UniversalClient, n int) (stop func(), messages <-chan string) {
-	t.Helper()
-	logged := make(chan string, 1000)
-	log := zap.New(messageCore{messages: logged})
+	rdb := redis.NewClient(options)
+	for _, hook := range hooks {
+		rdb.AddHook(hook)
+	}
+	log, logs := observer.New(zap.InfoLevel)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, n)
 	for range n {
-		s, err := producer.NewScheduler(rdb, everySecond(), log)
+		s, err := producer.NewScheduler(rdb, everySecond(), zap.New(log))
 		require.NoError(t, err)
 		go func() { ended <- s.Run(ctx) }()
 	}
@@ -52,174 +47,79 @@ func schedulersOn(t *testing.T, rdb redis.UniversalClient, n int) (stop func(), 
 		}
 		n = 0
 	}
-	t.Cleanup(stop)
-	return stop, logged
+	t.Cleanup(func() {
+		stop()
+		assert.NoError(t, rdb.Close())
+	})
+	return stop, logs
 }
 
-// await reads messages until it has seen one so often.
-func await(t *testing.T, messages <-chan string, want string, times int) (others []string) {
-	t.Helper()
-	limit := time.After(30 * time.Second)
-	for times > 0 {
-		select {
-		case got := <-messages:
-			if got == want {
-				times--
-			} else {
-				others = append(others, got)
-			}
-		case <-limit:
-			require.Fail(t, "not logged in time", "%q is missing %d times, there was %q", want, times, others)
+// bubbleTime has a Redis tell the time of the bubble that it is asked from.
+type bubbleTime struct{ intercept }
+
+func (bubbleTime) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if now, ok := cmd.(*redis.TimeCmd); ok {
+			now.SetVal(time.Now())
+			return nil
 		}
+		return next(ctx, cmd)
 	}
-	return others
 }
 
+// Of each tick one task is made, and no second one when it is done and gone from Redis:
+// only the lock knows of its tick then.
 func TestEachTickIsEnqueuedOnce(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		stop, messages := schedulers(t, srv, 3)
-		others := await(t, messages, "enqueued", 3)
-		stop()
-		count := 3
-		for len(messages) > 0 {
-			if message := <-messages; message == "enqueued" {
-				count++
-			} else {
-				others = append(others, message)
+		synctest.Test(t, func(t *testing.T) {
+			stop, logs := schedulers(t, srv.Options(), 3, bubbleTime{})
+			const ticks = 10
+			var want []string
+			for i := range ticks {
+				<-time.After(time.Second)
+				synctest.Wait()
+				want = append(want, "schedule:beat:"+time.Now().UTC().Format(time.RFC3339))
+				if i < ticks/2 {
+					_, err := inspectorOn(srv).DeleteAllPendingTasks("default")
+					require.NoError(t, err)
+				}
 			}
-		}
-		assert.NotContains(t, others, "already there", "it is the lock that keeps a tick from coming twice, not the task's ID")
-		assert.NotContains(t, others, aheadOfTime)
-		assert.NotContains(t, others, "tick lost, the next one is not affected")
-
-		tasks, err := inspectorOn(srv).ListPendingTasks("default", asynq.PageSize(100))
-		require.NoError(t, err)
-		assert.Len(t, tasks, count)
-		var ids []string
-		for _, task := range tasks {
-			var tick string
-			_, err := fmt.Sscanf(task.ID, "schedule:beat:%s", &tick)
+			stop()
+			var ids []string
+			for _, entry := range logs.FilterMessage("enqueued").All() {
+				ids = append(ids, entry.ContextMap()["id"].(string))
+				assert.Equal(t, entry.Time.UTC(), entry.ContextMap()["tick"], "the tick is not the one that is due")
+			}
+			assert.Equal(t, want, ids)
+			assert.Empty(t, logs.FilterMessage("already there").All(), "it is the lock that keeps a tick from coming twice, not the task's ID")
+			assert.Empty(t, logs.FilterMessage(tickLost).All())
+			tasks, err := inspectorOn(srv).ListPendingTasks("default", asynq.PageSize(100))
 			require.NoError(t, err)
-			_, err = time.Parse(time.RFC3339, tick)
-			require.NoError(t, err)
-			ids = append(ids, task.ID)
-		}
-		slices.Sort(ids)
-		assert.Len(t, slices.Compact(ids), count)
+			assert.Len(t, tasks, ticks/2)
+		})
 	})
-}
-
-// A task that is done is gone from Redis: only the lock knows of its tick.
-func TestEachTickIsEnqueuedOnceThoughItsTaskIsDone(t *testing.T) {
-	t.Parallel()
-	srv := throttletest.Embedded(t)
-	stop, messages := schedulers(t, srv, 2)
-	enqueued := 0
-	for range 3 {
-		await(t, messages, "enqueued", 1)
-		enqueued++
-		_, err := inspectorOn(srv).DeleteAllPendingTasks("default")
-		require.NoError(t, err)
-	}
-	stop()
-	for len(messages) > 0 {
-		if <-messages == "enqueued" {
-			enqueued++
-		}
-	}
-	locks, err := srv.Client().Keys(t.Context(), "rampmeter:schedule:beat:*").Result()
-	require.NoError(t, err)
-	assert.Len(t, locks, enqueued, "as many ticks as tasks")
 }
 
 func TestSchedulerGoesOnAfterRedisWasGone(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		var link cable
-		options := srv.Options()
-		options.Dialer = link.dial
-		rdb := redis.NewClient(options)
-		t.Cleanup(func() { _ = rdb.Close() })
-		_, messages := schedulersOn(t, rdb, 1)
-		await(t, messages, "enqueued", 1)
-		link.cut()
-		await(t, messages, "tick lost, the next one is not affected", 2)
-		link.mend()
-		await(t, messages, "enqueued", 2)
+		proxy := throttletest.NewProxy(t, srv.Addr())
+		_, logs := schedulers(t, &redis.Options{Addr: proxy.Addr()}, 1)
+		await := func(message string) {
+			logs.TakeAll()
+			require.Eventually(t, func() bool { return logs.FilterMessage(message).Len() > 0 }, patience, 10*time.Millisecond, message)
+		}
+		await("enqueued")
+		proxy.Cut()
+		await(tickLost)
+		proxy.Mend()
+		await("enqueued")
 	})
-}
-
-// cable is a connection to Redis that a test can cut.
-type cable struct {
-	mu    sync.Mutex
-	isCut bool
-	conns []net.Conn
-}
-
-func (c *cable) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.isCut {
-		return nil, errors.New("cable cut")
-	}
-	conn, err := new(net.Dialer).DialContext(ctx, network, address)
-	if err == nil {
-		c.conns = append(c.conns, conn)
-	}
-	return conn, err
-}
-
-func (c *cable) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.isCut = true
-	for _, conn := range c.conns {
-		_ = conn.Close()
-	}
-}
-
-func (c *cable) mend() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.isCut = false
 }
 
 func TestNewSchedulerRefusesABadSchedule(t *testing.T) {
 	t.Parallel()
 	_, err := producer.NewScheduler(nil, &producer.Schedule{}, nil)
 	require.ErrorContains(t, err, "schedule: is empty")
-}
-
-// aheadOfTime tells of a tick that was not due when it was logged: gocron would
-// have to ask for the next tick before it locks this one.
-const aheadOfTime = "the tick is ahead of its time"
-
-// messageCore is a log that sends on the messages.
-type messageCore struct {
-	messages chan<- string
-	fields   []zapcore.Field
-}
-
-func (messageCore) Enabled(zapcore.Level) bool { return true }
-func (messageCore) Sync() error                { return nil }
-
-// With keeps the fields, for Write is given only those of the call itself.
-func (c messageCore) With(fields []zapcore.Field) zapcore.Core {
-	c.fields = append(slices.Clip(c.fields), fields...)
-	return c
-}
-
-func (c messageCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	return checked.AddCore(e, c)
-}
-
-func (c messageCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	c.messages <- e.Message
-	for _, f := range append(slices.Clip(c.fields), fields...) {
-		if f.Key == "tick" && f.Integer > e.Time.UnixNano() {
-			c.messages <- aheadOfTime
-		}
-	}
-	return nil
 }

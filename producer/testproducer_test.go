@@ -19,6 +19,9 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
+// patience is for what is sure to happen on any machine; it costs nothing when it does.
+const patience = 2 * time.Minute
+
 // testProducer is a producer that parks tasks of type "call" under the policy "api", whose
 // lanes are tenants, and what the tests look at beside it. No worker runs.
 type testProducer struct {
@@ -113,12 +116,17 @@ func (l *testProducer) beforeCalls(do func(call int64) error) {
 func (l *testProducer) openLine() {
 	l.t.Helper()
 	for i := range 3 {
-		_, err := l.limiter.Reserve(l.t.Context(), throttle.Request{
-			Policy: "api", TaskID: fmt.Sprintf("default/before-%d", i), Park: true,
-			Attributes: map[string]string{"tenant": "a"},
-		})
-		require.NoError(l.t, err)
+		l.ask("a", fmt.Sprintf("default/before-%d", i))
 	}
+}
+
+// ask asks for the start of a task as a worker does: it is granted, or stands in line.
+func (l *testProducer) ask(tenant, task string) {
+	l.t.Helper()
+	_, err := l.limiter.Reserve(l.t.Context(), throttle.Request{
+		Policy: "api", TaskID: task, Park: true, Attributes: map[string]string{"tenant": tenant},
+	})
+	require.NoError(l.t, err)
 }
 
 func call(tenant string, options ...asynq.Option) *asynq.Task {
@@ -129,7 +137,7 @@ func call(tenant string, options ...asynq.Option) *asynq.Task {
 func entries(n int, tenants ...string) io.Reader {
 	var lines strings.Builder
 	for i := range n {
-		fmt.Fprintf(&lines, `{"type":"call","id":"%03d","attributes":{"tenant":%q}}`+"\n", i, tenants[i%len(tenants)])
+		fmt.Fprintf(&lines, `{"type":"call","id":"%04d","attributes":{"tenant":%q}}`+"\n", i, tenants[i%len(tenants)])
 	}
 	return strings.NewReader(lines.String())
 }
