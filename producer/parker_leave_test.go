@@ -107,6 +107,7 @@ func TestCallersThatLeaveWhileAsynqIsAsked(t *testing.T) {
 		})
 		assert.Equal(t, asynq.TaskStateScheduled, info.State)
 		assert.Equal(t, l.stateOf(info).NextProcessAt.Unix(), info.NextProcessAt.Unix())
+		assert.Len(t, l.line(), 3)
 	})
 }
 
