@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -58,7 +59,7 @@ policies:
 routes: [{task: "http:request", policy: api}]
 `)
 		tasks := file(t, "tasks", strings.Repeat(`{"url":"http://h","attributes":{"tenant":"7"}}`+"\n", 30))
-		got := enqueue(t, "batch", "-redis", srv.URI(), "-config", config, tasks)
+		got := enqueueInNoTime(t, "batch", "-redis", srv.URI(), "-config", config, tasks)
 		assert.Equal(t, exitOK, got.code, got.err)
 		assert.Contains(t, got.out, "30 tasks enqueued, 20 of them in line\n")
 		assert.Len(t, pending(t, srv, "default"), 10)
@@ -147,22 +148,20 @@ func TestBatchInterrupted(t *testing.T) {
 func TestBatchRedisFailsHalfWay(t *testing.T) {
 	t.Parallel()
 	srv := throttletest.Embedded(t)
-	input, typist := io.Pipe()
-	t.Cleanup(func() { _ = typist.Close() })
-	go func() {
-		_, _ = io.WriteString(typist, strings.Repeat(`{"url":"http://h"}`+"\n", 2))
-		for t.Context().Err() == nil {
-			if tasks, _ := inspector(srv).ListPendingTasks("default"); len(tasks) == 2 {
-				break // so the first one's answer is in, the second's may get lost
-			}
-		}
-		_ = srv.Close()
-		_, _ = io.WriteString(typist, `{"url":"http://h"}`+"\n")
-	}()
-	got := enqueueWith(t, t.Context(), nil, input, "batch", "-redis", srv.URI(), "-workers", "1", "-")
-	assert.Equal(t, exitFailed, got.code)
-	assert.Regexp(t, `^[12] tasks? enqueued\n$`, got.out)
-	assert.Regexp(t, `stopped at line (2 after 1 task|3 after 2 tasks) had gone in: .*\nTo go on, give it the input again with -from [23]\n`, got.err)
+	synctest.Test(t, func(t *testing.T) {
+		input, typist := io.Pipe()
+		defer typist.Close()
+		go func() {
+			_, _ = io.WriteString(typist, strings.Repeat(`{"url":"http://h"}`+"\n", 2))
+			synctest.Wait()
+			_ = srv.Close()
+			_, _ = io.WriteString(typist, `{"url":"http://h"}`+"\n")
+		}()
+		got := enqueueWith(t, t.Context(), nil, input, "batch", "-redis", srv.URI(), "-workers", "1", "-")
+		assert.Equal(t, exitFailed, got.code)
+		assert.Equal(t, "2 tasks enqueued\n", got.out)
+		assert.Regexp(t, `stopped at line 3 after 2 tasks had gone in: .*\nTo go on, give it the input again with -from 3\n`, got.err)
+	})
 }
 
 func TestBatchGoesOnFromALine(t *testing.T) {

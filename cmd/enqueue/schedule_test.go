@@ -63,7 +63,7 @@ func TestSchedulePutsTasksIntoLine(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		return len(srv.Client().Keys(ctx, "rm:{github}/line*/row:1:7,").Val()) == 1
-	}, 20*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 	cancel()
 	assert.Equal(t, exitOK, <-ended)
 	assert.Empty(t, pending(t, srv, "default"))
