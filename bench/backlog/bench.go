@@ -6,14 +6,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // bench is one run: scenarios, in each of which the contenders take turns.
 type bench struct {
 	redis    *redis.Options
 	options  *options
-	progress *rig.Progress
+	progress *harness.Progress
 	// head is called before the first scenario, table after each.
 	head  func(*report) error
 	table func(*section) error
@@ -32,7 +32,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 		b.progress.Clear()
 	}()
 	report := &report{
-		Redis:       rig.RedisVersion(ctx, admin),
+		Redis:       harness.RedisVersion(ctx, admin),
 		Workers:     b.options.workers,
 		Concurrency: b.options.concurrency,
 		Rounds:      b.options.rounds,

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"io"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // Run measures what the args ask for and returns the exit code. An interrupt still
 // prints what was measured until then.
 func Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	return rig.Command[*options]{
+	return harness.Command[*options]{
 		Name:    "bench backlog",
 		Options: func() (*options, error) { return parseOptions(args, getenv) },
 		Help:    printHelp,
@@ -20,13 +20,13 @@ func Run(ctx context.Context, args []string, getenv func(string) string, stdout,
 }
 
 func benchmark(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
-	server, stop, err := rig.OpenRedis(ctx, opts.redis)
+	server, stop, err := harness.OpenRedis(ctx, opts.redis)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
-	bench := &bench{redis: server, options: opts, progress: rig.NewProgress(stderr), head: noHead, table: noTable}
+	bench := &bench{redis: server, options: opts, progress: harness.NewProgress(stderr), head: noHead, table: noTable}
 	if !opts.json {
 		bench.head = func(r *report) error { return r.writeHead(stdout) }
 		bench.table = func(s *section) error { return s.writeText(stdout) }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -36,7 +36,7 @@ func TestRunMeasuresEveryContender(t *testing.T) {
 		"-redis", server.URI(), "-json", "-scenarios", "tenants", "-tasks", "230", "-rate", "200/s", "-during",
 		"-only", "asynq|rampmeter",
 	}, none, &stdout, &stderr)
-	require.Equal(t, rig.ExitOK, code, stderr.String())
+	require.Equal(t, harness.ExitOK, code, stderr.String())
 
 	var got report
 	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
@@ -74,7 +74,7 @@ func TestRunMeasuresSlots(t *testing.T) {
 	code := Run(t.Context(), []string{
 		"-redis", server.URI(), "-json", "-scenarios", "slots,tenant-slots", "-tasks", "80", "-only", "tuned|parked$",
 	}, none, &stdout, &stderr)
-	require.Equal(t, rig.ExitOK, code, stderr.String())
+	require.Equal(t, harness.ExitOK, code, stderr.String())
 	var got report
 	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
 	for _, s := range got.Scenarios {
@@ -95,7 +95,7 @@ func TestRunTellsOfArchivedTasks(t *testing.T) {
 	code := Run(t.Context(), []string{
 		"-redis", server.URI(), "-json", "-scenarios", "last-attempt", "-tasks", "40", "-rate", "20/s", "-only", "tuned|waiting",
 	}, none, &stdout, &stderr)
-	require.Equal(t, rig.ExitOK, code, stderr.String())
+	require.Equal(t, harness.ExitOK, code, stderr.String())
 	var got report
 	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
 	results := got.Scenarios[0].Results
@@ -116,7 +116,7 @@ func TestInterruptedRunTellsWhatItHas(t *testing.T) {
 	require.NoError(t, err)
 	tables := 0
 	b := &bench{
-		redis: server.Options(), options: o, progress: rig.NewProgress(io.Discard),
+		redis: server.Options(), options: o, progress: harness.NewProgress(io.Discard),
 		head:  func(*report) error { cancel(); return nil },
 		table: func(*section) error { tables++; return nil },
 	}
@@ -133,7 +133,7 @@ func TestRunDoesNotEmptyADatabaseInUse(t *testing.T) {
 	require.NoError(t, server.Client().Set(t.Context(), "precious", 1, time.Hour).Err())
 	var stdout, stderr strings.Builder
 	code := Run(t.Context(), []string{"-redis", server.URI(), "-quick"}, none, &stdout, &stderr)
-	assert.Equal(t, rig.ExitFailed, code)
+	assert.Equal(t, harness.ExitFailed, code)
 	assert.Contains(t, stderr.String(), "holds 1 keys")
 	assert.Empty(t, stdout.String())
 	require.NoError(t, server.Client().Get(t.Context(), "precious").Err())

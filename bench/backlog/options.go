@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -64,7 +64,7 @@ func newFlags(o *options) *flag.FlagSet {
 
 func parseOptions(args []string, getenv func(string) string) (*options, error) {
 	o := &options{}
-	if _, err := rig.ParseFlags(newFlags(o), args, getenv); err != nil {
+	if _, err := harness.ParseFlags(newFlags(o), args, getenv); err != nil {
 		return nil, err
 	}
 	if err := o.check(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -69,14 +69,14 @@ func TestOptions(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr strings.Builder
-	assert.Equal(t, rig.ExitOK, Run(t.Context(), []string{"-h"}, none, &stdout, &stderr))
+	assert.Equal(t, harness.ExitOK, Run(t.Context(), []string{"-h"}, none, &stdout, &stderr))
 	for _, s := range scenarios() {
 		assert.Contains(t, stdout.String(), s.name)
 	}
 	assert.Empty(t, stderr.String())
 
 	stdout.Reset()
-	assert.Equal(t, rig.ExitUsage, Run(t.Context(), []string{"-for", "soon"}, none, &stdout, &stderr))
+	assert.Equal(t, harness.ExitUsage, Run(t.Context(), []string{"-for", "soon"}, none, &stdout, &stderr))
 	assert.Contains(t, stderr.String(), "-for")
 	assert.Empty(t, stdout.String())
 }
@@ -136,7 +136,7 @@ func TestPoliciesFiles(t *testing.T) {
 
 func TestBullMQIsLeftOutWithTheReason(t *testing.T) {
 	t.Setenv("PATH", "")
-	b := &bench{options: &options{}, progress: &rig.Progress{}}
+	b := &bench{options: &options{}, progress: &harness.Progress{}}
 	c := contenderOf("BullMQ")
 	assert.Equal(t, "there is no node", b.unfit(t.Context(), c, scenarioOf("one-lane")))
 	assert.Contains(t, b.unfit(t.Context(), c, scenarioOf("per-tenant")), "free edition")

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // report is all that a run measured.
@@ -73,7 +73,7 @@ func (r *result) summarize() {
 			}
 		}
 		if len(figures) > 0 {
-			r.Figures[m.name] = rig.Median(figures)
+			r.Figures[m.name] = harness.Median(figures)
 		}
 	}
 	for _, t := range r.turns {

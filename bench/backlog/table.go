@@ -6,13 +6,13 @@ import (
 	"io"
 	"slices"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // writeHead prints what holds for all tables.
 func (r *report) writeHead(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "Redis %s; %s with %s each; medians of %s.\n", r.Redis,
-		rig.Count(r.Workers, "worker"), rig.Count(r.Concurrency, "task"), rig.Count(r.Rounds, "turn"))
+		harness.Count(r.Workers, "worker"), harness.Count(r.Concurrency, "task"), harness.Count(r.Rounds, "turn"))
 	return err
 }
 
@@ -32,13 +32,13 @@ func (s *section) write(w io.Writer) {
 			return ok
 		})
 	})
-	table := rig.NewTable(w)
+	table := harness.NewTable(w)
 	for _, m := range columns {
 		fmt.Fprintf(table, "\t%s", m.heading)
 	}
 	fmt.Fprintln(table, "\t")
 	for _, r := range s.Results {
-		fmt.Fprint(table, rig.Padded(r.Name))
+		fmt.Fprint(table, harness.Padded(r.Name))
 		for _, m := range columns {
 			cell := "-"
 			if figure, ok := r.Figures[m.name]; ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // turn is one contender in one scenario, once.
@@ -22,7 +22,7 @@ type turn struct {
 	options   *options
 	redis     *redis.Options
 	bullMQ    *bullMQFiles // nil if it is not there
-	progress  *rig.Progress
+	progress  *harness.Progress
 
 	meter *meter
 	api   *api

@@ -14,7 +14,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -27,9 +27,9 @@ func Work(ctx context.Context, getenv func(string) string, stdin io.Reader, stdo
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "worker: %v\n", err)
-		return rig.ExitFailed
+		return harness.ExitFailed
 	}
-	return rig.ExitOK
+	return harness.ExitOK
 }
 
 func (j *job) work(ctx context.Context, stdin io.Reader, stdout io.Writer) error {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // bench is one run: cells of so many callers on so many keys, in each of which
@@ -17,7 +17,7 @@ type bench struct {
 	redis      *redis.Options
 	contenders []contender
 	options    *options
-	progress   *rig.Progress
+	progress   *harness.Progress
 }
 
 // run measures until all is measured or ctx ends. It empties the database before
@@ -35,7 +35,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 		Rounds: b.options.rounds,
 		Slice:  b.options.slice.String(),
 		Pool:   b.options.pool,
-		Redis:  rig.RedisVersion(ctx, admin),
+		Redis:  harness.RedisVersion(ctx, admin),
 	}
 	b.progress.Total = len(b.contenders) * (1 + len(b.options.keys)*len(b.options.callers))
 	for _, keys := range b.options.keys {

@@ -8,13 +8,13 @@ import (
 	"os"
 	"runtime/pprof"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // Run measures what the args ask for and returns the exit code. An interrupt still
 // prints what was measured until then.
 func Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	return rig.Command[*options]{
+	return harness.Command[*options]{
 		Name:    "bench",
 		Options: func() (*options, error) { return parseOptions(args, getenv) },
 		Help:    printHelp,
@@ -23,7 +23,7 @@ func Run(ctx context.Context, args []string, getenv func(string) string, stdout,
 }
 
 func benchmark(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
-	server, stop, err := rig.OpenRedis(ctx, opts.redis)
+	server, stop, err := harness.OpenRedis(ctx, opts.redis)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func benchmark(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 		redis:      server,
 		contenders: contenders,
 		options:    opts,
-		progress:   rig.NewProgress(stderr),
+		progress:   harness.NewProgress(stderr),
 	}).run(ctx)
 	if opts.json {
 		return errors.Join(report.writeJSON(stdout), err)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -72,7 +72,7 @@ func TestRunMeasuresEverything(t *testing.T) {
 	var stdout, stderr strings.Builder
 	code := Run(t.Context(), []string{"-redis", server.URI(), "-json", "-rounds", "1", "-slice", "10ms", "-callers", "1,4", "-keys", "1,50"},
 		env{}.get, &stdout, &stderr)
-	require.Equal(t, rig.ExitOK, code, stderr.String())
+	require.Equal(t, harness.ExitOK, code, stderr.String())
 
 	var got report
 	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
@@ -108,7 +108,7 @@ func TestRunDoesNotEmptyADatabaseInUse(t *testing.T) {
 	require.NoError(t, server.Client().Set(t.Context(), "precious", 1, time.Hour).Err())
 	var stdout, stderr strings.Builder
 	code := Run(t.Context(), []string{"-redis", server.URI(), "-quick"}, env{}.get, &stdout, &stderr)
-	assert.Equal(t, rig.ExitFailed, code)
+	assert.Equal(t, harness.ExitFailed, code)
 	assert.Contains(t, stderr.String(), "holds 1 keys")
 	assert.Empty(t, stdout.String())
 	require.NoError(t, server.Client().Get(t.Context(), "precious").Err())
@@ -117,12 +117,12 @@ func TestRunDoesNotEmptyADatabaseInUse(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr strings.Builder
-	assert.Equal(t, rig.ExitOK, Run(t.Context(), []string{"-h"}, env{}.get, &stdout, &stderr))
+	assert.Equal(t, harness.ExitOK, Run(t.Context(), []string{"-h"}, env{}.get, &stdout, &stderr))
 	assert.Contains(t, stdout.String(), "-callers list")
 	assert.Empty(t, stderr.String())
 
 	stdout.Reset()
-	assert.Equal(t, rig.ExitUsage, Run(t.Context(), []string{"-slice", "soon"}, env{}.get, &stdout, &stderr))
+	assert.Equal(t, harness.ExitUsage, Run(t.Context(), []string{"-slice", "soon"}, env{}.get, &stdout, &stderr))
 	assert.Contains(t, stderr.String(), "-slice")
 	assert.Empty(t, stdout.String())
 }
@@ -136,7 +136,7 @@ func TestInterruptedRunTellsWhatItHas(t *testing.T) {
 		redis:      server.Options(),
 		contenders: peers(),
 		options:    &options{rounds: 1, slice: time.Millisecond, callers: numbers{1}, keys: numbers{1}, pool: 1},
-		progress:   rig.NewProgress(io.Discard),
+		progress:   harness.NewProgress(io.Discard),
 	}
 	got, err := b.run(ctx)
 	require.ErrorIs(t, err, context.Canceled)

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 type options struct {
@@ -55,7 +55,7 @@ func newFlags(o *options) *flag.FlagSet {
 
 func parseOptions(args []string, getenv func(string) string) (*options, error) {
 	o := &options{}
-	given, err := rig.ParseFlags(newFlags(o), args, getenv)
+	given, err := harness.ParseFlags(newFlags(o), args, getenv)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // report is all that a run measured.
@@ -67,15 +67,15 @@ func ratio(turns, reference []*slice) float64 {
 			ratios = append(ratios, turns[round].perSecond()/below)
 		}
 	}
-	return rig.Median(ratios)
+	return harness.Median(ratios)
 }
 
-func medianOf[N rig.Number](turns []*slice, figure func(*slice) N) N {
+func medianOf[N harness.Number](turns []*slice, figure func(*slice) N) N {
 	figures := make([]N, len(turns))
 	for i, turn := range turns {
 		figures[i] = figure(turn)
 	}
-	return rig.Median(figures)
+	return harness.Median(figures)
 }
 
 func (r *report) writeJSON(w io.Writer) error {

@@ -6,7 +6,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/rampmeter/rampmeter/bench/internal/rig"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // writeText prints a table for each cell, one of the ratios of all cells, and one
@@ -39,12 +39,12 @@ func (r *report) byCell() [][]result {
 }
 
 func writeCell(w io.Writer, cell []result) {
-	fmt.Fprintf(w, "\n%s on %s\n", rig.Count(cell[0].Callers, "caller"), rig.Count(cell[0].Keys, "key"))
-	table := rig.NewTable(w)
+	fmt.Fprintf(w, "\n%s on %s\n", harness.Count(cell[0].Callers, "caller"), harness.Count(cell[0].Keys, "key"))
+	table := harness.NewTable(w)
 	fmt.Fprintln(table, "\tdecisions/s\tp50\tp99\tRedis CPU\tx EVALSHA\tx redis_rate\terrors\t")
 	for _, r := range cell {
 		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%.1f µs\t%.2f\t%.2f\t%d\t\n",
-			rig.Padded(r.Name), r.PerSecond, rig.Latency(r.P50), rig.Latency(r.P99), r.CPU, r.AgainstBare, r.AgainstRedisRate, r.Errors)
+			harness.Padded(r.Name), r.PerSecond, harness.Latency(r.P50), harness.Latency(r.P99), r.CPU, r.AgainstBare, r.AgainstRedisRate, r.Errors)
 	}
 	_ = table.Flush() // a bytes.Buffer takes everything
 	for _, r := range cell {
@@ -61,13 +61,13 @@ func (r *report) writeRatios(w io.Writer, reference string, ratio func(result) f
 		return
 	}
 	fmt.Fprintf(w, "\nDecisions for each one of %s\n", reference)
-	table := rig.NewTable(w)
+	table := harness.NewTable(w)
 	for _, cell := range cells {
-		fmt.Fprintf(table, "\t%d on %s", cell[0].Callers, rig.Count(cell[0].Keys, "key"))
+		fmt.Fprintf(table, "\t%d on %s", cell[0].Callers, harness.Count(cell[0].Keys, "key"))
 	}
 	fmt.Fprintln(table, "\t")
 	for row := range cells[0] {
-		fmt.Fprint(table, rig.Padded(cells[0][row].Name))
+		fmt.Fprint(table, harness.Padded(cells[0][row].Name))
 		for _, cell := range cells {
 			fmt.Fprintf(table, "\t%.2f", ratio(cell[row]))
 		}
@@ -81,10 +81,10 @@ func (r *report) writeMemory(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\nBytes per key: idle is asked once; full is used up, at %d per %s\n", narrow.count, narrow.period)
-	table := rig.NewTable(w)
+	table := harness.NewTable(w)
 	fmt.Fprintln(table, "\tidle\tfull\t")
 	for _, m := range slices.DeleteFunc(slices.Clone(r.Memory), func(m memory) bool { return m.Name == bareName }) {
-		fmt.Fprintf(table, "%s\t%.0f\t%.0f\t\n", rig.Padded(m.Name), m.Idle, m.Full)
+		fmt.Fprintf(table, "%s\t%.0f\t%.0f\t\n", harness.Padded(m.Name), m.Idle, m.Full)
 	}
 	_ = table.Flush()
 	for _, m := range r.Memory {
