@@ -118,11 +118,11 @@ func (t *turn) startFleet(folder string) error {
 	return err
 }
 
-// How often to look, and after how long without a call to ask what was archived.
-const (
-	lookEvery = 20 * time.Millisecond
-	idleFor   = 3 * time.Second
-)
+// lookEvery is how often to look.
+const lookEvery = 20 * time.Millisecond
+
+// idleFor is after how long without a call to ask what was archived.
+var idleFor = 3 * time.Second
 
 // watch lets the workers go, enqueues the rest, and looks on until the turn is over.
 func (t *turn) watch(ctx context.Context, rest []lane) error {

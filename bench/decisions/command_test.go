@@ -15,7 +15,11 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-func TestMain(m *testing.M) { throttletest.Main(m) }
+// Limits are used up for a moment only, and remembered for as long as a test may take.
+func TestMain(m *testing.M) {
+	narrow.period, usedUpFor = time.Hour, 10*time.Millisecond
+	throttletest.Main(m)
+}
 
 type env map[string]string
 
@@ -70,7 +74,7 @@ func TestRunMeasuresEverything(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
 	var stdout, stderr strings.Builder
-	code := Run(t.Context(), []string{"-redis", server.URI(), "-json", "-rounds", "1", "-slice", "10ms", "-callers", "1,4", "-keys", "1,50"},
+	code := Run(t.Context(), []string{"-redis", server.URI(), "-json", "-rounds", "1", "-slice", "5ms", "-callers", "1,4", "-keys", "1,50"},
 		env{}.get, &stdout, &stderr)
 	require.Equal(t, harness.ExitOK, code, stderr.String())
 

@@ -52,6 +52,8 @@ var (
 	slow = limit{count: 1000, period: 24 * time.Hour}
 	// narrow is used up in a moment.
 	narrow = limit{count: 1000, period: 500 * time.Millisecond}
+	// usedUpFor is how long: somewhat longer than its period.
+	usedUpFor = narrow.period * 6 / 5
 )
 
 // references are the contenders that ratios are against.

@@ -51,7 +51,7 @@ func (b *bench) weigh(ctx context.Context, admin *redis.Client, c contender) (m 
 	if err != nil {
 		return m, err
 	}
-	if err := useUp(ctx, full, narrow.period*6/5); err != nil {
+	if err := useUp(ctx, full, usedUpFor); err != nil {
 		return m, err
 	}
 	m.Full, err = databaseBytes(ctx, admin, 1)
@@ -63,7 +63,7 @@ func useUp(ctx context.Context, decide decide, d time.Duration) error {
 	var over atomic.Bool
 	timer := time.AfterFunc(d, func() { over.Store(true) })
 	defer timer.Stop()
-	for !over.Load() {
+	for asks := true; asks; asks = !over.Load() {
 		if err := decide(ctx, 0); err != nil && !errors.Is(err, errDenied) {
 			return err
 		}

@@ -103,7 +103,7 @@ Decisions for each one of redis_rate
   EVALSHA return 1              1.60                1.50
   ours                          0.70                9.00
 
-Bytes per key: idle is asked once; full is used up, at 1000 per 500ms
+Bytes per key: idle is asked once; full is used up, at 1000 per 1h0m0s
                           idle  full
   ours                      72   104
   broken                     0     0

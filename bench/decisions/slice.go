@@ -69,10 +69,10 @@ func measure(ctx context.Context, admin *redis.Client, decide decide, callers, k
 	return whole, err
 }
 
-// call is one caller: it asks again as soon as it has its answer.
+// call is one caller: it asks once at least, and again as soon as it has its answer.
 func (s *slice) call(ctx context.Context, decide decide, keys int, over *atomic.Bool) {
 	began := time.Now()
-	for !over.Load() {
+	for asks := true; asks; asks = !over.Load() {
 		err := decide(ctx, rand.IntN(keys))
 		ended := time.Now()
 		if err != nil {
