@@ -120,15 +120,3 @@ func TestInterruptedRunTellsWhatItHas(t *testing.T) {
 	assert.Equal(t, 1, tables)
 	assert.Zero(t, server.Client().DBSize(t.Context()).Val(), "a bench leaves nothing behind")
 }
-
-func TestRunDoesNotEmptyADatabaseInUse(t *testing.T) {
-	t.Parallel()
-	server := throttletest.Redis(t)
-	require.NoError(t, server.Client().Set(t.Context(), "precious", 1, time.Hour).Err())
-	var stdout, stderr strings.Builder
-	code := Run(t.Context(), []string{"-redis", server.URI(), "-quick"}, none, &stdout, &stderr)
-	assert.Equal(t, harness.ExitFailed, code)
-	assert.Contains(t, stderr.String(), "holds 1 keys")
-	assert.Empty(t, stdout.String())
-	require.NoError(t, server.Client().Get(t.Context(), "precious").Err())
-}

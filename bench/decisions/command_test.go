@@ -106,31 +106,6 @@ func TestRunMeasuresEverything(t *testing.T) {
 	assert.Zero(t, size, "a bench leaves nothing behind")
 }
 
-func TestRunDoesNotEmptyADatabaseInUse(t *testing.T) {
-	t.Parallel()
-	server := throttletest.Redis(t)
-	require.NoError(t, server.Client().Set(t.Context(), "precious", 1, time.Hour).Err())
-	var stdout, stderr strings.Builder
-	code := Run(t.Context(), []string{"-redis", server.URI(), "-quick"}, env{}.get, &stdout, &stderr)
-	assert.Equal(t, harness.ExitFailed, code)
-	assert.Contains(t, stderr.String(), "holds 1 keys")
-	assert.Empty(t, stdout.String())
-	require.NoError(t, server.Client().Get(t.Context(), "precious").Err())
-}
-
-func TestUsage(t *testing.T) {
-	t.Parallel()
-	var stdout, stderr strings.Builder
-	assert.Equal(t, harness.ExitOK, Run(t.Context(), []string{"-h"}, env{}.get, &stdout, &stderr))
-	assert.Contains(t, stdout.String(), "-callers list")
-	assert.Empty(t, stderr.String())
-
-	stdout.Reset()
-	assert.Equal(t, harness.ExitUsage, Run(t.Context(), []string{"-slice", "soon"}, env{}.get, &stdout, &stderr))
-	assert.Contains(t, stderr.String(), "-slice")
-	assert.Empty(t, stdout.String())
-}
-
 func TestInterruptedRunTellsWhatItHas(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
