@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // interceptable is a call that an intercept is told of.
@@ -21,15 +20,15 @@ func interceptable() *asynq.Task {
 
 // holdJoin has a task on its way into line, with those behind it waiting to go there
 // together, until the returned function is called.
-func (l *testProducer) holdJoin() (release func()) {
-	l.t.Helper()
+func (p *testProducer) holdJoin() (release func()) {
+	p.t.Helper()
 	enqueue := func() {
-		_, err := l.Enqueue(l.t.Context(), call("a"))
-		assert.NoError(l.t, err)
+		_, err := p.Enqueue(p.t.Context(), call("a"))
+		assert.NoError(p.t, err)
 	}
 	enqueue() // now Redis knows the scripts
 	held, released := make(chan struct{}), make(chan struct{})
-	l.beforeCalls(func(call int64) error {
+	p.beforeCalls(func(call int64) error {
 		if call == 2 { // the first one looks ahead
 			close(held)
 			<-released
@@ -40,7 +39,7 @@ func (l *testProducer) holdJoin() (release func()) {
 	first.Go(enqueue)
 	<-held
 	release = sync.OnceFunc(func() { close(released) })
-	l.t.Cleanup(func() {
+	p.t.Cleanup(func() {
 		release()
 		first.Wait()
 	})
@@ -49,47 +48,32 @@ func (l *testProducer) holdJoin() (release func()) {
 
 // parkLeaving parks a task whose caller leaves while asynq is asked, and checks that it
 // stands in line all the same.
-func (l *testProducer) parkLeaving(ask func(leave func(), enqueue func() error) error) *asynq.TaskInfo {
-	l.t.Helper()
-	ctx, leave := context.WithCancel(l.t.Context())
+func (p *testProducer) parkLeaving(ask func(leave func(), enqueue func() error) error) *asynq.TaskInfo {
+	p.t.Helper()
+	ctx, leave := context.WithCancel(p.t.Context())
 	defer leave()
-	p := l.intercepted(func(_ string, enqueue func() error) error { return ask(leave, enqueue) })
-	info, err := p.Enqueue(ctx, interceptable())
-	require.NoError(l.t, err)
-	assert.Equal(l.t, asynq.TaskStateScheduled, l.stateOf(info).State)
-	require.NotNil(l.t, l.where(info), "it has lost its place")
+	other := p.intercepted(func(_ string, enqueue func() error) error { return ask(leave, enqueue) })
+	info, err := other.Enqueue(ctx, interceptable())
+	require.NoError(p.t, err)
+	assert.Equal(p.t, asynq.TaskStateScheduled, p.stateOf(info).State)
+	require.NotNil(p.t, p.where(info), "it has lost its place")
 	return info
 }
 
 // A caller that leaves before its task is parked has left nothing behind.
 func TestCallersThatLeaveBeforeParking(t *testing.T) {
 	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newTestProducer(t, srv, onePerMinute())
-		l.openLine()
+	inBubble(t, func(t *testing.T, p *testProducer) {
 		ctx, leave := context.WithCancel(t.Context())
-		l.beforeCalls(func(int64) error {
+		p.beforeCalls(func(int64) error {
 			leave()
 			return nil
 		})
-		_, err := l.Enqueue(ctx, call("a", asynq.TaskID("mine")))
+		_, err := p.Enqueue(ctx, call("a", asynq.TaskID("mine")))
 		require.ErrorIs(t, err, context.Canceled)
-		_, err = l.inspector.GetTaskInfo("default", "mine")
+		_, err = p.inspector.GetTaskInfo("default", "mine")
 		require.ErrorIs(t, err, asynq.ErrQueueNotFound)
-		assert.Len(t, l.line(), 2, "the two before")
-	})
-}
-
-// inBubble runs a test on each server whose time goes on only when everybody waits: what
-// is asked of Redis takes none of it, however long it takes.
-func inBubble(t *testing.T, test func(t *testing.T, l *testProducer)) {
-	t.Helper()
-	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		synctest.Test(t, func(t *testing.T) {
-			l := newTestProducer(t, srv, onePerMinute())
-			l.openLine()
-			test(t, l)
-		})
+		assert.Len(t, p.line(), 2, "the two before")
 	})
 }
 
@@ -97,8 +81,8 @@ func inBubble(t *testing.T, test func(t *testing.T, l *testProducer)) {
 // the answer was lost and the client had to ask again.
 func TestCallersThatLeaveWhileAsynqIsAsked(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, l *testProducer) {
-		info := l.parkLeaving(func(leave func(), enqueue func() error) error {
+	inBubble(t, func(t *testing.T, p *testProducer) {
+		info := p.parkLeaving(func(leave func(), enqueue func() error) error {
 			if err := enqueue(); err != nil {
 				return err
 			}
@@ -106,8 +90,8 @@ func TestCallersThatLeaveWhileAsynqIsAsked(t *testing.T) {
 			return enqueue()
 		})
 		assert.Equal(t, asynq.TaskStateScheduled, info.State)
-		assert.Equal(t, l.stateOf(info).NextProcessAt.Unix(), info.NextProcessAt.Unix())
-		assert.Len(t, l.line(), 3)
+		assert.Equal(t, p.stateOf(info).NextProcessAt.Unix(), info.NextProcessAt.Unix())
+		assert.Len(t, p.line(), 3)
 	})
 }
 
@@ -115,30 +99,30 @@ func TestCallersThatLeaveWhileAsynqIsAsked(t *testing.T) {
 // does not take it out of their company: asynq has it for minutes later only.
 func TestCallersThatLeaveWhileJoining(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, l *testProducer) {
-		release := l.holdJoin()
+	inBubble(t, func(t *testing.T, p *testProducer) {
+		release := p.holdJoin()
 		go func() {
 			synctest.Wait()
 			release()
 		}()
-		info := l.parkLeaving(func(leave func(), enqueue func() error) error {
+		info := p.parkLeaving(func(leave func(), enqueue func() error) error {
 			defer leave()
 			return enqueue()
 		})
-		assert.Equal(t, int64(5), l.where(info).Position)
+		assert.Equal(t, int64(5), p.where(info).Position)
 	})
 }
 
 // Nor does a caller wait for ever where nobody gets into line: its task comes by itself.
 func TestJoiningIsGivenUp(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, l *testProducer) {
-		l.holdJoin()
+	inBubble(t, func(t *testing.T, p *testProducer) {
+		p.holdJoin()
 		began := time.Now()
-		info, err := l.Enqueue(t.Context(), call("a"))
+		info, err := p.Enqueue(t.Context(), call("a"))
 		require.NoError(t, err)
 		assert.Equal(t, 5*time.Second, time.Since(began))
-		assert.Equal(t, asynq.TaskStateScheduled, l.stateOf(info).State)
-		assert.Nil(t, l.where(info))
+		assert.Equal(t, asynq.TaskStateScheduled, p.stateOf(info).State)
+		assert.Nil(t, p.where(info))
 	})
 }

@@ -24,23 +24,23 @@ import (
 func TestTasksJoinTheirLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newTestProducer(t, srv, onePerMinute())
-		info, err := l.Enqueue(t.Context(), call("a"))
+		p := newTestProducer(t, srv, onePerMinute())
+		info, err := p.Enqueue(t.Context(), call("a"))
 		require.NoError(t, err)
-		assert.Equal(t, asynq.TaskStatePending, l.stateOf(info).State)
-		assert.Nil(t, l.where(info))
-		l.openLine()
+		assert.Equal(t, asynq.TaskStatePending, p.stateOf(info).State)
+		assert.Nil(t, p.where(info))
+		p.openLine()
 		for i := range 3 {
 			before := time.Now()
-			info, err := l.Enqueue(t.Context(), call("a", asynq.Queue("low/er"), asynq.MaxRetry(7),
+			info, err := p.Enqueue(t.Context(), call("a", asynq.Queue("low/er"), asynq.MaxRetry(7),
 				asynq.Timeout(time.Minute), asynq.Retention(time.Hour)))
 			require.NoError(t, err)
-			standing := l.where(info)
+			standing := p.where(info)
 			require.NotNil(t, standing, "it is not in line")
 			assert.Equal(t, int64(3+i), standing.Position)
 			assert.False(t, standing.Woken)
 
-			there := l.stateOf(info)
+			there := p.stateOf(info)
 			assert.Equal(t, asynq.TaskStateScheduled, there.State)
 			// It comes back by itself two or more minutes after it is to start, in whole seconds.
 			back := (&throttle.Policy{}).Backstop(standing.Expected.Sub(before), "")
@@ -54,10 +54,10 @@ func TestTasksJoinTheirLine(t *testing.T) {
 			assert.Zero(t, there.Deadline)
 		}
 		for _, tenant := range []string{"b", "c"} {
-			info, err := l.Enqueue(t.Context(), call(tenant))
+			info, err := p.Enqueue(t.Context(), call(tenant))
 			require.NoError(t, err)
-			require.NotNil(t, l.where(info))
-			assert.Equal(t, int64(1), l.where(info).Position)
+			require.NotNil(t, p.where(info))
+			assert.Equal(t, int64(1), p.where(info).Position)
 		}
 	})
 }
@@ -89,25 +89,25 @@ func TestTasksGoThePlainWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newTestProducer(t, throttletest.Embedded(t), c.policy)
+			p := newTestProducer(t, throttletest.Embedded(t), c.policy)
 			if c.policy.Limits[0].Per == "" {
-				l.openLine()
+				p.openLine()
 			}
 			before := time.Now()
-			info, err := l.Enqueue(t.Context(), c.task, c.opts...)
+			info, err := p.Enqueue(t.Context(), c.task, c.opts...)
 			require.NoError(t, err)
 			state := c.state
 			if state == 0 {
 				state = asynq.TaskStatePending
 			}
 			if state != asynq.TaskStateAggregating { // which the Inspector tells by group
-				assert.Equal(t, state, l.stateOf(info).State)
+				assert.Equal(t, state, p.stateOf(info).State)
 			}
 			assert.Equal(t, state, info.State)
 			if c.at > 0 {
 				assert.WithinRange(t, info.NextProcessAt, before.Add(c.at), time.Now().Add(c.at))
 			}
-			standing, err := l.limiter.Where(t.Context(), throttle.Request{
+			standing, err := p.limiter.Where(t.Context(), throttle.Request{
 				Policy: "api", TaskID: throttle.TaskName(info.Queue, info.ID),
 				Attributes: map[string]string{"tenant": c.task.Headers()["tenant"], "key": "k"},
 			})
@@ -135,50 +135,45 @@ func slots() throttle.Policy {
 // there.
 func TestRefusedTasksDoNotJoin(t *testing.T) {
 	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newTestProducer(t, srv, onePerMinute())
-		l.openLine()
-		first, err := l.Enqueue(t.Context(), call("a", asynq.TaskID("mine")))
+	inBubble(t, func(t *testing.T, p *testProducer) {
+		first, err := p.Enqueue(t.Context(), call("a", asynq.TaskID("mine")))
 		require.NoError(t, err)
-		before := l.where(first)
-		_, err = l.Enqueue(t.Context(), call("a"), asynq.TaskID("mine"))
+		before := p.where(first)
+		_, err = p.Enqueue(t.Context(), call("a"), asynq.TaskID("mine"))
 		require.ErrorIs(t, err, asynq.ErrTaskIDConflict)
-		assert.Equal(t, before, l.where(first))
+		assert.Equal(t, before, p.where(first))
 
-		plain, err := l.Enqueue(t.Context(), call("b", asynq.TaskID("other")))
+		plain, err := p.Enqueue(t.Context(), call("b", asynq.TaskID("other")))
 		require.NoError(t, err)
-		_, err = l.Enqueue(t.Context(), call("a", asynq.TaskID("other")))
+		_, err = p.Enqueue(t.Context(), call("a", asynq.TaskID("other")))
 		require.ErrorIs(t, err, asynq.ErrTaskIDConflict)
 		plain.Headers = map[string]string{"tenant": "a"}
-		assert.Nil(t, l.where(plain))
+		assert.Nil(t, p.where(plain))
 
-		_, err = l.Enqueue(t.Context(), call("a"), asynq.Unique(time.Hour))
+		_, err = p.Enqueue(t.Context(), call("a"), asynq.Unique(time.Hour))
 		require.NoError(t, err)
-		_, err = l.Enqueue(t.Context(), call("a"), asynq.Unique(time.Hour))
+		_, err = p.Enqueue(t.Context(), call("a"), asynq.Unique(time.Hour))
 		require.ErrorIs(t, err, asynq.ErrDuplicateTask)
-		assert.Len(t, l.line(), 3, "the two before, and mine")
+		assert.Len(t, p.line(), 3, "the two before, and mine")
 	})
 }
 
 // A Redis that does not tell who is in line stops nobody.
 func TestUnaskedLimitsDoNotStopProducers(t *testing.T) {
 	t.Parallel()
-	l := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
-	l.openLine()
-	l.beforeCalls(func(int64) error { return errors.New("not now") })
-	info, err := l.Enqueue(t.Context(), call("a"))
+	p := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
+	p.openLine()
+	p.beforeCalls(func(int64) error { return errors.New("not now") })
+	info, err := p.Enqueue(t.Context(), call("a"))
 	require.NoError(t, err)
-	assert.Equal(t, asynq.TaskStatePending, l.stateOf(info).State)
+	assert.Equal(t, asynq.TaskStatePending, p.stateOf(info).State)
 }
 
 func TestBatchJoinsTogether(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		order, _ := joinByBatch(t, srv, 100)
-		slices.Sort(order)
-		for i, line := range order {
-			require.Equal(t, i, line)
-		}
+		assert.IsIncreasing(t, slices.Sorted(slices.Values(order)))
 	})
 }
 
@@ -186,14 +181,14 @@ func TestBatchJoinsTogether(t *testing.T) {
 // stand one behind the other, and how many calls of the limiter it took.
 func joinByBatch(t *testing.T, srv *throttletest.Server, n int) (order []int, calls int64) {
 	t.Helper()
-	l := newTestProducer(t, srv, onePerMinute())
-	l.openLine()
-	l.asked.calls.Store(0)
-	summary, err := l.Batch(t.Context(), entries(n, "a"), producer.BatchConfig{})
+	p := newTestProducer(t, srv, onePerMinute())
+	p.openLine()
+	p.asked.calls.Store(0)
+	summary, err := p.Batch(t.Context(), entries(n, "a"), producer.BatchConfig{})
 	require.NoError(t, err)
 	assert.Equal(t, n, summary.Enqueued)
-	calls = l.asked.calls.Load()
-	members := l.line()[2:]
+	calls = p.asked.calls.Load()
+	members := p.line()[2:]
 	require.Len(t, members, n)
 	for _, member := range members {
 		var line int
@@ -207,11 +202,11 @@ func joinByBatch(t *testing.T, srv *throttletest.Server, n int) (order []int, ca
 // A batch of one worker joins in the order of its lines.
 func TestBatchOfOneWorkerJoinsInOrder(t *testing.T) {
 	t.Parallel()
-	l := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
-	l.openLine()
-	_, err := l.Batch(t.Context(), entries(50, "a"), producer.BatchConfig{Workers: 1})
+	p := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
+	p.openLine()
+	_, err := p.Batch(t.Context(), entries(50, "a"), producer.BatchConfig{Workers: 1})
 	require.NoError(t, err)
-	members := l.line()[2:]
+	members := p.line()[2:]
 	assert.Len(t, members, 50)
 	assert.IsIncreasing(t, members)
 }
@@ -219,47 +214,47 @@ func TestBatchOfOneWorkerJoinsInOrder(t *testing.T) {
 // A batch whose first try went through, though it was not heard of that, joins, too.
 func TestBatchJoinsAfterItsOwnRetry(t *testing.T) {
 	t.Parallel()
-	l := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
-	l.openLine()
-	p := l.intercepted(func(_ string, enqueue func() error) error {
+	p := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
+	p.openLine()
+	other := p.intercepted(func(_ string, enqueue func() error) error {
 		if err := enqueue(); err != nil {
 			return err
 		}
 		return enqueue()
 	})
 	line := `{"type":"call","payload":"#1#","attributes":{"tenant":"a"}}`
-	summary, err := p.Batch(t.Context(), strings.NewReader(line), producer.BatchConfig{})
+	summary, err := other.Batch(t.Context(), strings.NewReader(line), producer.BatchConfig{})
 	require.NoError(t, err)
 	assert.Equal(t, 1, summary.Enqueued)
 	assert.Equal(t, 1, summary.Parked)
-	assert.Len(t, l.line(), 3)
+	assert.Len(t, p.line(), 3)
 }
 
 // Producers of single tasks who come while a call is under way share the next one, and
 // every task has a place.
 func TestProducersJoinTogether(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, l *testProducer) {
-		release := l.holdJoin()
+	inBubble(t, func(t *testing.T, p *testProducer) {
+		release := p.holdJoin()
 		var producers sync.WaitGroup
 		for range 8 {
 			producers.Go(func() {
-				_, err := l.Enqueue(t.Context(), call("a"))
+				_, err := p.Enqueue(t.Context(), call("a"))
 				assert.NoError(t, err)
 			})
 		}
 		synctest.Wait()
-		before := l.asked.calls.Load()
+		before := p.asked.calls.Load()
 		release()
 		producers.Wait()
 		synctest.Wait()
-		assert.Equal(t, before+1, l.asked.calls.Load())
-		assert.Len(t, l.line(), 12)
-		tasks, err := l.inspector.ListScheduledTasks("default")
+		assert.Equal(t, before+1, p.asked.calls.Load())
+		assert.Len(t, p.line(), 12)
+		tasks, err := p.inspector.ListScheduledTasks("default")
 		require.NoError(t, err)
 		require.Len(t, tasks, 10)
 		for _, task := range tasks {
-			assert.NotNil(t, l.where(task))
+			assert.NotNil(t, p.where(task))
 		}
 	})
 }
@@ -267,17 +262,17 @@ func TestProducersJoinTogether(t *testing.T) {
 // The attributes may come from elsewhere than the headers.
 func TestAttributesOfAFunction(t *testing.T) {
 	t.Parallel()
-	l := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
-	l.openLine()
-	p, err := producer.FromConfig(producer.Config{
-		Limiter:    l.limiter,
+	p := newTestProducer(t, throttletest.Embedded(t), onePerMinute())
+	p.openLine()
+	other, err := producer.FromConfig(producer.Config{
+		Limiter:    p.limiter,
 		Attributes: func(task *asynq.Task) map[string]string { return map[string]string{"tenant": string(task.Payload())} },
 	})
 	require.NoError(t, err)
-	defer p.Close()
-	_, err = p.Enqueue(t.Context(), asynq.NewTask("call", []byte("a")))
+	defer other.Close()
+	_, err = other.Enqueue(t.Context(), asynq.NewTask("call", []byte("a")))
 	require.NoError(t, err)
-	assert.Len(t, l.line(), 3)
+	assert.Len(t, p.line(), 3)
 }
 
 func TestFromConfigNeedsALimiter(t *testing.T) {

@@ -28,24 +28,24 @@ type work struct {
 }
 
 // start runs servers on the limiter's Redis, as processes would.
-func (l *testProducer) start(servers, concurrency int) *work {
-	l.t.Helper()
+func (p *testProducer) start(servers, concurrency int) *work {
+	p.t.Helper()
 	w := &work{attempts: map[string]int{}, grown: make(chan struct{}, 1)}
 	for range servers {
-		limiter, err := throttle.New(l.srv.Client(), l.limiter.Config())
-		require.NoError(l.t, err)
+		limiter, err := throttle.New(p.srv.Client(), p.limiter.Config())
+		require.NoError(p.t, err)
 		middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: limiter})
-		require.NoError(l.t, err)
-		server := asynq.NewServer(connection(l.srv), middleware.Configure(asynq.Config{
+		require.NoError(p.t, err)
+		server := asynq.NewServer(connection(p.srv), middleware.Configure(asynq.Config{
 			Concurrency: concurrency, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Second,
 			DelayedTaskCheckInterval: 200 * time.Millisecond,
 		}))
-		require.NoError(l.t, server.Start(w.counting(middleware.Wrap(asynq.HandlerFunc(w.run)))))
-		l.t.Cleanup(func() {
+		require.NoError(p.t, server.Start(w.counting(middleware.Wrap(asynq.HandlerFunc(w.run)))))
+		p.t.Cleanup(func() {
 			server.Stop()
 			middleware.Drain()
 			server.Shutdown()
-			assert.NoError(l.t, middleware.Close())
+			assert.NoError(p.t, middleware.Close())
 		})
 	}
 	return w
@@ -92,37 +92,37 @@ func (w *work) wait(t *testing.T, n int) []string {
 	}
 }
 
-func (l *testProducer) queue() *asynq.QueueInfo {
-	l.t.Helper()
-	info, err := l.inspector.GetQueueInfo("default")
-	require.NoError(l.t, err)
+func (p *testProducer) queue() *asynq.QueueInfo {
+	p.t.Helper()
+	info, err := p.inspector.GetQueueInfo("default")
+	require.NoError(p.t, err)
 	return info
 }
 
-func (l *testProducer) eventually(what string, condition func() bool) {
-	l.t.Helper()
-	require.Eventually(l.t, condition, patience, 10*time.Millisecond, what)
+func (p *testProducer) eventually(what string, condition func() bool) {
+	p.t.Helper()
+	require.Eventually(p.t, condition, patience, 10*time.Millisecond, what)
 }
 
 // lineEnds waits until nobody is in line.
-func (l *testProducer) lineEnds() {
-	l.t.Helper()
-	l.eventually("an empty line", func() bool { return l.srv.Client().Exists(l.t.Context(), "rm:{api}/lines").Val() == 0 })
+func (p *testProducer) lineEnds() {
+	p.t.Helper()
+	p.eventually("an empty line", func() bool { return p.srv.Client().Exists(p.t.Context(), "rm:{api}/lines").Val() == 0 })
 }
 
 // allEnds waits for the end of all tasks, and of the line.
-func (l *testProducer) allEnds() {
-	l.t.Helper()
-	l.eventually("an empty queue", func() bool { return l.queue().Size == 0 })
-	l.lineEnds()
-	assert.Zero(l.t, l.queue().FailedTotal)
+func (p *testProducer) allEnds() {
+	p.t.Helper()
+	p.eventually("an empty queue", func() bool { return p.queue().Size == 0 })
+	p.lineEnds()
+	assert.Zero(p.t, p.queue().FailedTotal)
 }
 
 // runAll has asynq run the tasks now that are to come back by themselves later.
-func (l *testProducer) runAll() {
-	l.t.Helper()
-	_, err := l.inspector.RunAllScheduledTasks("default")
-	require.NoError(l.t, err)
+func (p *testProducer) runAll() {
+	p.t.Helper()
+	_, err := p.inspector.RunAllScheduledTasks("default")
+	require.NoError(p.t, err)
 }
 
 func perSecond(n int64) throttle.Policy {
@@ -133,12 +133,12 @@ func perSecond(n int64) throttle.Policy {
 
 // enqueue enqueues n tasks of a tenant, whose IDs count on from `from`. It returns those
 // that were parked.
-func (l *testProducer) enqueue(tenant string, from, n int, options ...asynq.Option) (parked []*asynq.TaskInfo) {
-	l.t.Helper()
+func (p *testProducer) enqueue(tenant string, from, n int, options ...asynq.Option) (parked []*asynq.TaskInfo) {
+	p.t.Helper()
 	for i := range n {
 		id := fmt.Sprintf("%s/%04d", tenant, from+i)
-		info, err := l.Enqueue(l.t.Context(), call(tenant, options...), asynq.TaskID(id))
-		require.NoError(l.t, err)
+		info, err := p.Enqueue(p.t.Context(), call(tenant, options...), asynq.TaskID(id))
+		require.NoError(p.t, err)
 		if info.State == asynq.TaskStateScheduled {
 			parked = append(parked, info)
 		}
@@ -149,22 +149,22 @@ func (l *testProducer) enqueue(tenant string, from, n int, options ...asynq.Opti
 // newClosedProducer has the policy closed: nothing starts until open.
 func newClosedProducer(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *testProducer {
 	t.Helper()
-	l := newTestProducer(t, srv, policy)
-	require.NoError(t, l.limiter.Freeze(t.Context(), "api", time.Hour))
-	return l
+	p := newTestProducer(t, srv, policy)
+	require.NoError(t, p.limiter.Freeze(t.Context(), "api", time.Hour))
+	return p
 }
 
 // park enqueues n tasks of a tenant, all of which are parked.
-func (l *testProducer) park(tenant string, n int) []*asynq.TaskInfo {
-	l.t.Helper()
-	parked := l.enqueue(tenant, 0, n)
-	require.Len(l.t, parked, n)
+func (p *testProducer) park(tenant string, n int) []*asynq.TaskInfo {
+	p.t.Helper()
+	parked := p.enqueue(tenant, 0, n)
+	require.Len(p.t, parked, n)
 	return parked
 }
 
-func (l *testProducer) open() {
-	l.t.Helper()
-	require.NoError(l.t, l.limiter.Unfreeze(l.t.Context(), "api"))
+func (p *testProducer) open() {
+	p.t.Helper()
+	require.NoError(p.t, p.limiter.Unfreeze(p.t.Context(), "api"))
 }
 
 // Laws 4, 5 and 7 with real workers: tasks that workers parked and tasks that their
@@ -175,21 +175,21 @@ func TestParkedTasksRunOnceInOrder(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		// Several would run those that are woken together in any order; and whose slot is
 		// two seconds away when it asks goes back into line, so all slots are nearer.
-		l := newClosedProducer(t, srv, perSecond(100))
-		w := l.start(1, 1)
-		plain := asynq.NewClientFromRedisClient(l.limiter.Redis())
+		p := newClosedProducer(t, srv, perSecond(100))
+		w := p.start(1, 1)
+		plain := asynq.NewClientFromRedisClient(p.limiter.Redis())
 		const byWorkers, byProducer = 10, 20
 		for i := range byWorkers {
 			_, err := plain.Enqueue(call("a"), asynq.TaskID(fmt.Sprintf("a/%04d", i)))
 			require.NoError(t, err)
 		}
-		l.eventually("parked", func() bool { return l.queue().Retry == byWorkers })
-		parked := l.enqueue("a", byWorkers, byProducer/2)
-		parked = append(parked, l.enqueue("a", byWorkers+byProducer/2, byProducer/2, asynq.MaxRetry(0))...)
+		p.eventually("parked", func() bool { return p.queue().Retry == byWorkers })
+		parked := p.enqueue("a", byWorkers, byProducer/2)
+		parked = append(parked, p.enqueue("a", byWorkers+byProducer/2, byProducer/2, asynq.MaxRetry(0))...)
 		assert.Len(t, parked, byProducer)
-		l.open()
+		p.open()
 		ran := w.wait(t, byWorkers+byProducer)
-		l.allEnds()
+		p.allEnds()
 		assert.Len(t, ran, byWorkers+byProducer, "each once")
 		assert.IsIncreasing(t, ran)
 		for _, info := range parked {
@@ -203,15 +203,15 @@ func TestParkedTasksRunOnceInOrder(t *testing.T) {
 func TestParkedTasksOutliveTheirLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newClosedProducer(t, srv, perSecond(100))
-		w := l.start(2, 10)
-		l.park("a", 20)
+		p := newClosedProducer(t, srv, perSecond(100))
+		w := p.start(2, 10)
+		p.park("a", 20)
 		keys := srv.Client().Keys(t.Context(), "rm:{api}/line*").Val()
 		require.NoError(t, srv.Client().Del(t.Context(), keys...).Err())
-		l.open()
-		l.runAll()
+		p.open()
+		p.runAll()
 		assert.Len(t, w.wait(t, 20), 20)
-		l.allEnds()
+		p.allEnds()
 	})
 }
 
@@ -221,29 +221,29 @@ func TestParkingHalfDoneLosesNothing(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		began := time.Now()
-		l := newClosedProducer(t, srv, perSecond(100))
-		l.park("before", 1) // now Redis knows the scripts
-		l.beforeCalls(func(call int64) error {
+		p := newClosedProducer(t, srv, perSecond(100))
+		p.park("before", 1) // now Redis knows the scripts
+		p.beforeCalls(func(call int64) error {
 			if call%2 == 0 {
 				return errors.New("the producer is dead")
 			}
 			return nil
 		})
-		parked := l.park("a", 10)
-		l.beforeCalls(func(int64) error { return nil })
+		parked := p.park("a", 10)
+		p.beforeCalls(func(int64) error { return nil })
 		for _, info := range parked {
-			assert.Nil(t, l.where(info))
+			assert.Nil(t, p.where(info))
 			// After the policy has opened, at the backstop of an hour, more or less rounded.
 			assert.WithinRange(t, info.NextProcessAt, began.Add(time.Hour), time.Now().Add(90*time.Minute+time.Second))
 		}
-		l.open()
-		w := l.start(2, 10)
+		p.open()
+		w := p.start(2, 10)
 		w.wait(t, 1)
-		l.lineEnds()
-		assert.Equal(t, 10, l.queue().Scheduled)
-		l.runAll()
+		p.lineEnds()
+		assert.Equal(t, 10, p.queue().Scheduled)
+		p.runAll()
 		assert.Len(t, w.wait(t, 11), 11)
-		l.allEnds()
+		p.allEnds()
 	})
 }
 
@@ -252,24 +252,24 @@ func TestParkingHalfDoneLosesNothing(t *testing.T) {
 func TestJoiningALineThatHasEmptied(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newClosedProducer(t, srv, perSecond(100))
-		before := l.park("before", 1)[0] // now Redis knows the scripts
-		l.beforeCalls(func(call int64) error {
+		p := newClosedProducer(t, srv, perSecond(100))
+		before := p.park("before", 1)[0] // now Redis knows the scripts
+		p.beforeCalls(func(call int64) error {
 			if call == 2 {
-				l.open()
-				l.ask("before", throttle.TaskName(before.Queue, before.ID)) // it starts
-				_, err := l.limiter.Wake(t.Context(), "api", throttle.Waking{As: "test"})
+				p.open()
+				p.ask("before", throttle.TaskName(before.Queue, before.ID)) // it starts
+				_, err := p.limiter.Wake(t.Context(), "api", throttle.Waking{As: "test"})
 				require.NoError(t, err)
-				require.NoError(t, l.limiter.Yield(t.Context(), "api", "test"))
-				l.lineEnds()
+				require.NoError(t, p.limiter.Yield(t.Context(), "api", "test"))
+				p.lineEnds()
 			}
 			return nil
 		})
-		l.park("a", 1)
-		w := l.start(2, 10)
+		p.park("a", 1)
+		w := p.start(2, 10)
 		assert.Equal(t, []string{"a/0000"}, w.wait(t, 1))
-		l.runAll()
-		l.allEnds()
+		p.runAll()
+		p.allEnds()
 		assert.Equal(t, map[string]int{"before/0000": 1, "a/0000": 1}, w.attempts)
 	})
 }
@@ -279,12 +279,12 @@ func TestJoiningALineThatHasEmptied(t *testing.T) {
 func TestParkedTasksGetSlots(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newClosedProducer(t, srv, slots())
-		l.park("a", 10)
-		l.open()
-		w := l.start(2, 10)
+		p := newClosedProducer(t, srv, slots())
+		p.park("a", 10)
+		p.open()
+		w := p.start(2, 10)
 		assert.Len(t, w.wait(t, 10), 10)
-		l.allEnds()
+		p.allEnds()
 	})
 }
 
@@ -293,20 +293,20 @@ func TestParkedTasksGetSlots(t *testing.T) {
 func TestParkedTasksThatGoLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
-		l := newClosedProducer(t, srv, perSecond(100))
-		parked := l.park("a", 10)
+		p := newClosedProducer(t, srv, perSecond(100))
+		parked := p.park("a", 10)
 		for _, info := range parked[:4] {
-			require.NoError(t, l.inspector.DeleteTask("default", info.ID))
+			require.NoError(t, p.inspector.DeleteTask("default", info.ID))
 		}
-		require.NoError(t, l.inspector.ArchiveTask("default", parked[4].ID))
-		l.open()
-		w := l.start(2, 10)
+		require.NoError(t, p.inspector.ArchiveTask("default", parked[4].ID))
+		p.open()
+		w := p.start(2, 10)
 		ran := w.wait(t, 5)
 		slices.Sort(ran) // of those that were woken together, any may be first
-		l.lineEnds()
+		p.lineEnds()
 		assert.Equal(t, []string{"a/0005", "a/0006", "a/0007", "a/0008", "a/0009"}, ran)
-		l.eventually("all but the archived one gone", func() bool { return l.queue().Size == 1 })
-		assert.Equal(t, asynq.TaskStateArchived, l.stateOf(parked[4]).State)
+		p.eventually("all but the archived one gone", func() bool { return p.queue().Size == 1 })
+		assert.Equal(t, asynq.TaskStateArchived, p.stateOf(parked[4]).State)
 	})
 }
 
@@ -320,13 +320,13 @@ func TestBatchIntoABusyLine(t *testing.T) {
 // attempts each of them took on the average.
 func batchIntoABusyLine(t *testing.T, n int, rate int64) (attempts float64) {
 	t.Helper()
-	l := newTestProducer(t, throttletest.Redis(t), perSecond(rate))
-	w := l.start(2, 10)
-	summary, err := l.Batch(t.Context(), entries(n, "a", "b", "c"), producer.BatchConfig{})
+	p := newTestProducer(t, throttletest.Redis(t), perSecond(rate))
+	w := p.start(2, 10)
+	summary, err := p.Batch(t.Context(), entries(n, "a", "b", "c"), producer.BatchConfig{})
 	require.NoError(t, err)
 	assert.Equal(t, n, summary.Enqueued)
 	ran := w.wait(t, n)
-	l.allEnds()
+	p.allEnds()
 	assert.Len(t, ran, n)
 	assert.Len(t, w.attempts, n)
 	for _, made := range w.attempts {

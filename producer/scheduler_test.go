@@ -19,39 +19,26 @@ import (
 
 const tickLost = "tick lost, the next one is not affected"
 
-func everySecond() *producer.Schedule {
-	return &producer.Schedule{Entries: []producer.ScheduleEntry{
-		{Name: "beat", Cron: "* * * * * *", Entry: producer.Entry{Type: "beat", Payload: []byte(`{}`)}},
-	}}
-}
-
-// schedulers runs so many of them until the test stops them.
-func schedulers(t *testing.T, options *redis.Options, n int, hooks ...redis.Hook) (stop func(), logs *observer.ObservedLogs) {
+// schedulers runs so many of them, for what comes every second, until the test ends.
+func schedulers(t *testing.T, rdb *redis.Client, n int) *observer.ObservedLogs {
 	t.Helper()
-	rdb := redis.NewClient(options)
-	for _, hook := range hooks {
-		rdb.AddHook(hook)
-	}
+	beat := producer.ScheduleEntry{Name: "beat", Cron: "* * * * * *", Entry: producer.Entry{Type: "beat"}}
 	log, logs := observer.New(zap.InfoLevel)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, n)
 	for range n {
-		s, err := producer.NewScheduler(rdb, everySecond(), zap.New(log))
+		s, err := producer.NewScheduler(rdb, &producer.Schedule{Entries: []producer.ScheduleEntry{beat}}, zap.New(log))
 		require.NoError(t, err)
 		go func() { ended <- s.Run(ctx) }()
 	}
-	stop = func() {
+	t.Cleanup(func() {
 		cancel()
 		for range n {
 			assert.NoError(t, <-ended)
 		}
-		n = 0
-	}
-	t.Cleanup(func() {
-		stop()
 		assert.NoError(t, rdb.Close())
 	})
-	return stop, logs
+	return logs
 }
 
 // bubbleTime has a Redis tell the time of the bubble that it is asked from.
@@ -73,7 +60,9 @@ func TestEachTickIsEnqueuedOnce(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		synctest.Test(t, func(t *testing.T) {
-			stop, logs := schedulers(t, srv.Options(), 3, bubbleTime{})
+			rdb := redis.NewClient(srv.Options())
+			rdb.AddHook(bubbleTime{})
+			logs := schedulers(t, rdb, 3)
 			const ticks = 10
 			var want []string
 			for i := range ticks {
@@ -85,7 +74,6 @@ func TestEachTickIsEnqueuedOnce(t *testing.T) {
 					require.NoError(t, err)
 				}
 			}
-			stop()
 			var ids []string
 			for _, entry := range logs.FilterMessage("enqueued").All() {
 				ids = append(ids, entry.ContextMap()["id"].(string))
@@ -105,7 +93,7 @@ func TestSchedulerGoesOnAfterRedisWasGone(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		proxy := throttletest.NewProxy(t, srv.Addr())
-		_, logs := schedulers(t, &redis.Options{Addr: proxy.Addr()}, 1)
+		logs := schedulers(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}), 1)
 		await := func(message string) {
 			logs.TakeAll()
 			require.Eventually(t, func() bool { return logs.FilterMessage(message).Len() > 0 }, patience, 10*time.Millisecond, message)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -63,18 +64,31 @@ func newTestProducer(t *testing.T, srv *throttletest.Server, policy throttle.Pol
 	return &testProducer{Producer: p, t: t, srv: srv, inspector: inspectorOn(srv), limiter: limiter, asked: asked}
 }
 
+// inBubble runs a test on each server whose time goes on only when everybody waits: what
+// is asked of Redis takes none of it, however long it takes.
+func inBubble(t *testing.T, test func(t *testing.T, p *testProducer)) {
+	t.Helper()
+	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newTestProducer(t, srv, onePerMinute())
+			p.openLine()
+			test(t, p)
+		})
+	})
+}
+
 // intercepted is another producer for the same lines, on asynq's side of which a test
 // comes in between.
-func (l *testProducer) intercepted(hook intercept) *producer.Producer {
-	l.t.Helper()
-	client := asynq.NewClient(intercepted{connection(l.srv), hook})
-	p, err := producer.FromConfig(producer.Config{Limiter: l.limiter, Client: client})
-	require.NoError(l.t, err)
-	l.t.Cleanup(func() {
-		assert.NoError(l.t, p.Close())
-		assert.NoError(l.t, client.Close())
+func (p *testProducer) intercepted(hook intercept) *producer.Producer {
+	p.t.Helper()
+	client := asynq.NewClient(intercepted{connection(p.srv), hook})
+	other, err := producer.FromConfig(producer.Config{Limiter: p.limiter, Client: client})
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() {
+		assert.NoError(p.t, other.Close())
+		assert.NoError(p.t, client.Close())
 	})
-	return p
+	return other
 }
 
 // asked counts the calls that the limiter makes, and lets a test come in between.
@@ -106,27 +120,27 @@ func (a *asked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // beforeCalls lets something happen before the limiter's calls, counted from now on.
-func (l *testProducer) beforeCalls(do func(call int64) error) {
-	l.asked.calls.Store(0)
-	l.asked.before.Store(&do)
+func (p *testProducer) beforeCalls(do func(call int64) error) {
+	p.asked.calls.Store(0)
+	p.asked.before.Store(&do)
 }
 
 // openLine makes a line in the lane a: of two tasks that asynq does not know, behind one
 // that has started.
-func (l *testProducer) openLine() {
-	l.t.Helper()
+func (p *testProducer) openLine() {
+	p.t.Helper()
 	for i := range 3 {
-		l.ask("a", fmt.Sprintf("default/before-%d", i))
+		p.ask("a", fmt.Sprintf("default/before-%d", i))
 	}
 }
 
 // ask asks for the start of a task as a worker does: it is granted, or stands in line.
-func (l *testProducer) ask(tenant, task string) {
-	l.t.Helper()
-	_, err := l.limiter.Reserve(l.t.Context(), throttle.Request{
+func (p *testProducer) ask(tenant, task string) {
+	p.t.Helper()
+	_, err := p.limiter.Reserve(p.t.Context(), throttle.Request{
 		Policy: "api", TaskID: task, Park: true, Attributes: map[string]string{"tenant": tenant},
 	})
-	require.NoError(l.t, err)
+	require.NoError(p.t, err)
 }
 
 func call(tenant string, options ...asynq.Option) *asynq.Task {
@@ -143,27 +157,27 @@ func entries(n int, tenants ...string) io.Reader {
 }
 
 // where is where a task stands in line, or nil.
-func (l *testProducer) where(info *asynq.TaskInfo) *throttle.Standing {
-	l.t.Helper()
-	standing, err := l.limiter.Where(l.t.Context(), throttle.Request{
+func (p *testProducer) where(info *asynq.TaskInfo) *throttle.Standing {
+	p.t.Helper()
+	standing, err := p.limiter.Where(p.t.Context(), throttle.Request{
 		Policy: "api", TaskID: throttle.TaskName(info.Queue, info.ID), Attributes: info.Headers,
 	})
-	require.NoError(l.t, err)
+	require.NoError(p.t, err)
 	return standing
 }
 
 // line is who stands in the lane a, one behind the other, as "/QUEUE/ID".
-func (l *testProducer) line() []string {
-	l.t.Helper()
-	members, err := l.srv.Client().ZRange(l.t.Context(), "rm:{api}/line:tenant/row:1:a,", 0, -1).Result()
-	require.NoError(l.t, err)
+func (p *testProducer) line() []string {
+	p.t.Helper()
+	members, err := p.srv.Client().ZRange(p.t.Context(), "rm:{api}/line:tenant/row:1:a,", 0, -1).Result()
+	require.NoError(p.t, err)
 	return members
 }
 
 // stateOf is what asynq has of a task.
-func (l *testProducer) stateOf(info *asynq.TaskInfo) *asynq.TaskInfo {
-	l.t.Helper()
-	now, err := l.inspector.GetTaskInfo(info.Queue, info.ID)
-	require.NoError(l.t, err)
+func (p *testProducer) stateOf(info *asynq.TaskInfo) *asynq.TaskInfo {
+	p.t.Helper()
+	now, err := p.inspector.GetTaskInfo(info.Queue, info.ID)
+	require.NoError(p.t, err)
 	return now
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 func none(string) string { return "" }
 
 // measured is what a run on a Redis of its own reports, by scenario. No turn is to be cut.
-func measured(t *testing.T, args ...string) [][]*result {
+func measured(t *testing.T, args ...string) []*section {
 	t.Helper()
 	server := throttletest.Redis(t)
 	var stdout, stderr strings.Builder
@@ -37,16 +37,14 @@ func measured(t *testing.T, args ...string) [][]*result {
 	assert.Zero(t, server.Client().DBSize(t.Context()).Val(), "a bench leaves nothing behind")
 	var got report
 	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
-	var results [][]*result
 	for _, s := range got.Scenarios {
 		for _, r := range s.Results {
 			assert.Empty(t, r.Error, "%s, %s", s.Name, r.Name)
 			assert.False(t, r.Cut, "%s, %s", s.Name, r.Name)
 			assert.Zero(t, r.Figures["left"], "%s, %s", s.Name, r.Name)
 		}
-		results = append(results, s.Results)
 	}
-	return results
+	return got.Scenarios
 }
 
 // measuredTenants is of each contender that needs nothing from npm, with two worker
@@ -54,7 +52,7 @@ func measured(t *testing.T, args ...string) [][]*result {
 func measuredTenants(t *testing.T, rate string) map[string]map[string]float64 {
 	t.Helper()
 	figures := map[string]map[string]float64{}
-	for _, r := range measured(t, "-scenarios", "tenants", "-tasks", "230", "-rate", rate, "-during", "-only", "asynq|rampmeter")[0] {
+	for _, r := range measured(t, "-scenarios", "tenants", "-tasks", "230", "-rate", rate, "-during", "-only", "asynq|rampmeter")[0].Results {
 		figures[r.Name] = r.Figures
 	}
 	require.Len(t, figures, 4)
@@ -82,9 +80,9 @@ func TestRunMeasuresSlots(t *testing.T) {
 	t.Parallel()
 	scenarios := measured(t, "-scenarios", "slots,tenant-slots", "-tasks", "40", "-rate", "4/10ms", "-only", "tuned|parked$")
 	require.Len(t, scenarios, 2)
-	for _, results := range scenarios {
-		require.Len(t, results, 2)
-		for _, r := range results {
+	for _, s := range scenarios {
+		require.Len(t, s.Results, 2)
+		for _, r := range s.Results {
 			assert.LessOrEqual(t, r.Figures["over"], 0.0, r.Name)
 			assert.Positive(t, r.Figures["quota_used"], r.Name)
 		}
@@ -94,9 +92,9 @@ func TestRunMeasuresSlots(t *testing.T) {
 // Tasks without a retry left: the usual pattern loses those it puts off.
 func TestRunTellsOfArchivedTasks(t *testing.T) {
 	t.Parallel()
-	putOff := measured(t, "-scenarios", "last-attempt", "-tasks", "20", "-rate", "1/1h", "-only", "tuned")[0][0]
+	putOff := measured(t, "-scenarios", "last-attempt", "-tasks", "20", "-rate", "1/1h", "-only", "tuned")[0].Results[0]
 	assert.InDelta(t, 19, putOff.Figures["archived"], 1e-9, "all but the one of the burst")
-	waiting := measured(t, "-scenarios", "last-attempt", "-tasks", "20", "-rate", "100/s", "-only", "waiting")[0][0]
+	waiting := measured(t, "-scenarios", "last-attempt", "-tasks", "20", "-rate", "100/s", "-only", "waiting")[0].Results[0]
 	assert.Zero(t, waiting.Figures["archived"])
 	assert.InDelta(t, 1, waiting.Figures["attempts_per_task"], 1e-9, "what spent the retries is not counted")
 }
