@@ -93,7 +93,8 @@ func TestSchedulerGoesOnAfterRedisWasGone(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		proxy := throttletest.NewProxy(t, srv.Addr())
-		logs := schedulers(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}), 1)
+		// With one connection, no other is on its way while that one is cut.
+		logs := schedulers(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 1}), 1)
 		await := func(message string) {
 			logs.TakeAll()
 			require.Eventually(t, func() bool { return logs.FilterMessage(message).Len() > 0 }, patience, 10*time.Millisecond, message)
