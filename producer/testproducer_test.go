@@ -147,7 +147,7 @@ func call(tenant string, options ...asynq.Option) *asynq.Task {
 	return asynq.NewTaskWithHeaders("call", []byte("payload"), map[string]string{"tenant": tenant}, options...)
 }
 
-// entries is a batch of n tasks of these tenants in turn, whose IDs count from 000 on.
+// entries is a batch of n tasks of these tenants in turn, whose IDs count from 0000 on.
 func entries(n int, tenants ...string) io.Reader {
 	var lines strings.Builder
 	for i := range n {
