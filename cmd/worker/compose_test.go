@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -125,8 +127,12 @@ func TestImageHasWhatComposeRuns(t *testing.T) {
 	require.NotNil(t, build, "the Dockerfile builds in another way")
 
 	out := t.TempDir()
-	args := append([]string{"build", "-o", out + string(filepath.Separator)}, strings.Fields(build[1])...)
-	cmd := exec.CommandContext(t.Context(), "go", args...)
+	args := []string{"build", "-o", out + string(filepath.Separator)}
+	info, _ := debug.ReadBuildInfo()
+	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		args = append(args, "-race") // as all packages have been compiled
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append(args, strings.Fields(build[1])...)...)
 	cmd.Dir = root
 	said, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(said))

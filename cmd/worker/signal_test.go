@@ -33,20 +33,19 @@ func TestSignals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redis := throttletest.Embedded(t)
-			cmd, lines := commandThatLogs(t, "-config", policiesFile(t), "-redis", redis.URI(), "-shutdown-timeout", "10m")
+			worker := startProcess(t, "-config", policiesFile(t), "-redis", redis.URI(), "-shutdown-timeout", "10m")
+			worker.log.await(1, "working")
 			if test.busy {
 				enqueue(t, redis.Addr(), httprequest.Payload{URL: upstream.URL})
 				<-called
 			}
 			for i, signal := range test.signals {
 				if i > 0 {
-					lines.await(t, "Starting graceful shutdown")
+					worker.log.await(1, "Starting graceful shutdown")
 				}
-				require.NoError(t, cmd.Process.Signal(signal))
+				require.NoError(t, worker.Process.Signal(signal))
 			}
-			rest := lines.drain()()
-			_ = cmd.Wait() // its exit code tells
-			assert.Equal(t, test.code, cmd.ProcessState.ExitCode(), rest)
+			assert.Equal(t, test.code, worker.ends())
 		})
 	}
 }
@@ -57,15 +56,15 @@ func TestHangupReadsThePoliciesFile(t *testing.T) {
 	t.Parallel()
 	redis := throttletest.Embedded(t)
 	file := policiesFile(t)
-	cmd, lines := commandThatLogs(t, "-config", file, "-redis", redis.URI())
+	worker := startProcess(t, "-config", file, "-redis", redis.URI())
+	worker.log.await(1, "working")
 	replaceFile(t, file, "policies:\n  api: {limits: none}\n")
 	const broken = "the policies file can not be used, the policies that are in force stay; mend it, it is looked at"
-	for range 2 {
-		told := lines.await(t, broken)
+	for i := range 2 {
+		told := worker.log.await(i+1, broken)
 		assert.Contains(t, told["error"], file+":2: policies.api.limits: ")
-		require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+		require.NoError(t, worker.Process.Signal(syscall.SIGHUP))
 	}
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	lines.drain()()
-	require.NoError(t, cmd.Wait())
+	require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, exitOK, worker.ends())
 }

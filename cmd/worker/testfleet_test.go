@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/producer"
+	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
@@ -29,6 +28,7 @@ type testFleet struct {
 	tasks     *producer.Producer
 	inspector *asynq.Inspector
 	policies  string // the file's path
+	enqueued  int    // how many tasks
 }
 
 // newTestFleet sets the stage, with nobody on it yet: no task, and no worker. The policy is
@@ -81,51 +81,87 @@ func withRetries(n ...int) kind {
 	}
 }
 
-// enqueue enqueues n tasks, whose URLs end with their numbers.
+// enqueue enqueues n tasks. Each task's URL ends with its number.
 func (s *testFleet) enqueue(n int, of kind) {
 	s.Helper()
-	for i := range n {
-		attributes, options := of(i)
-		payload := httprequest.Payload{URL: fmt.Sprintf("%s/%d", s.url, i)}
+	for range n {
+		attributes, options := of(s.enqueued)
+		payload := httprequest.Payload{URL: fmt.Sprintf("%s/%d", s.url, s.enqueued)}
 		_, err := s.tasks.HTTP(s.Context(), payload, attributes, options...)
 		require.NoError(s, err)
+		s.enqueued++
 	}
 }
 
-// work starts a worker process of that concurrency, which ends with the test at the
-// latest.
-func (s *testFleet) work(concurrency int, args ...string) *exec.Cmd {
+// work starts a worker process of that concurrency.
+func (s *testFleet) work(concurrency int, args ...string) *process {
 	s.Helper()
-	cmd := command(s.T, append([]string{
-		"-config", s.policies, "-redis", s.redis.URI(), "-concurrency", fmt.Sprint(concurrency), "-log-level", "error",
+	return startProcess(s.T, append([]string{
+		"-config", s.policies, "-redis", s.redis.URI(), "-concurrency", fmt.Sprint(concurrency),
 	}, args...)...)
-	cmd.Stderr = os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 15 * time.Second
-	require.NoError(s, cmd.Start())
-	s.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // its second call, if the test has waited already
-	})
-	return cmd
 }
 
-// awaitCalls returns when so many calls have come, and did not take longer than that.
-func (s *testFleet) awaitCalls(n int, most time.Duration) {
+// untilUp is for how long a policy is frozen until the workers are up.
+const untilUp = 2 * time.Second
+
+// freeze closes the policy, as another process that met a 429 would. It opens not before
+// the time that is returned.
+func (s *testFleet) freeze(d time.Duration) (opens time.Time) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), most)
+	config, err := throttle.ReadFile(s.policies)
+	require.NoError(s, err)
+	limiter, err := throttle.New(s.redis.Client(), config)
+	require.NoError(s, err)
+	opens = time.Now().Add(d)
+	require.NoError(s, limiter.Freeze(s.Context(), "api", d))
+	return opens
+}
+
+// burst is the smallest bucket that would have let the calls pass, if it was full when the
+// policy opened.
+func (s *testFleet) burst(opened time.Time, rate int64) int {
+	return throttletest.BurstSince(opened, s.upstream.Arrivals(), rate, time.Second)
+}
+
+// awaitCalls returns when so many calls have come.
+func (s *testFleet) awaitCalls(n int) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
 	require.NoError(s, s.upstream.WaitCalls(ctx, n))
 }
 
-// awaitQueue returns when asynq tells such numbers of its queue, and did not take longer
-// than that.
-func (s *testFleet) awaitQueue(what string, most time.Duration, such func(*asynq.QueueInfo) bool) {
+// awaitQueue returns when asynq tells such numbers of its queue.
+func (s *testFleet) awaitQueue(what string, such func(*asynq.QueueInfo) bool) {
 	s.Helper()
-	require.Eventually(s, func() bool {
+	require.EventuallyWithT(s, func(c *assert.CollectT) {
 		info, err := s.inspector.GetQueueInfo("default")
-		return err == nil && such(info)
-	}, most, 20*time.Millisecond, what)
+		require.NoError(c, err)
+		assert.True(c, such(info), "%s: %d calls, %+v", what, s.upstream.Count(), info)
+	}, patience, 20*time.Millisecond)
+}
+
+// awaitEnd returns when all tasks are done, and checks that each was, and none charged.
+func (s *testFleet) awaitEnd() {
+	s.Helper()
+	s.awaitQueue("all are done", func(q *asynq.QueueInfo) bool { return q.Size == 0 })
+	s.nothingCharged()
+	accepted := map[string]int{}
+	for _, call := range s.upstream.Calls() {
+		if call.Status == http.StatusOK {
+			accepted[call.URL]++
+		}
+	}
+	assert.Len(s, accepted, s.enqueued, "every task is called")
+	assert.Equal(s, s.enqueued, s.upstream.Accepted(), "and none twice")
+}
+
+// nothingCharged checks that no task failed, was archived or spent a retry.
+func (s *testFleet) nothingCharged() {
+	s.Helper()
+	queue := s.queue()
+	assert.Zero(s, queue.Archived)
+	assert.Zero(s, queue.FailedTotal)
 }
 
 func (s *testFleet) queue() *asynq.QueueInfo {
@@ -135,30 +171,21 @@ func (s *testFleet) queue() *asynq.QueueInfo {
 	return info
 }
 
-// called is how often each URL was called.
-func (s *testFleet) called() map[string]int {
-	called := map[string]int{}
-	for _, call := range s.upstream.Calls() {
-		called[call.URL]++
-	}
-	return called
-}
-
-// noneLost checks that each of n tasks was called or is still to be, and returns how
-// many are.
-func (s *testFleet) noneLost(n int) (left int) {
+// noneLost checks that each task was called or is still to be, and returns how many are.
+func (s *testFleet) noneLost() (left int) {
 	s.Helper()
 	info := s.queue()
-	left = info.Active + info.Retry + info.Pending
+	left = info.Active + info.Retry + info.Scheduled + info.Pending
 	assert.Zero(s, info.Archived)
-	assert.GreaterOrEqual(s, len(s.called())+left, n, "nobody is lost")
+	assert.GreaterOrEqual(s, s.called()+left, s.enqueued, "nobody is lost")
 	return left
 }
 
-// longestPause is the longest time between two calls, one after the other.
-func longestPause(arrivals []time.Time) (longest time.Duration) {
-	for i := 1; i < len(arrivals); i++ {
-		longest = max(longest, arrivals[i].Sub(arrivals[i-1]))
+// called is how many tasks were called.
+func (s *testFleet) called() int {
+	called := map[string]bool{}
+	for _, call := range s.upstream.Calls() {
+		called[call.URL] = true
 	}
-	return longest
+	return len(called)
 }
