@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,10 +62,7 @@ func runToEnd(t *testing.T, e env, args ...string) outcome {
 // policiesFile writes a policies file with one policy for http:request.
 func policiesFile(t *testing.T) string {
 	t.Helper()
-	return writeFile(t, policies(`
-    limits:
-      - {name: calls, algorithm: token_bucket, rate: 100/1s}
-`))
+	return writeFile(t, policies(bucket("100/1s", "")))
 }
 
 func writeFile(t *testing.T, content string) string {
@@ -201,8 +199,8 @@ func (l *workerLog) lines() (lines []string, more <-chan struct{}) {
 	return lines[:len(lines)-1], l.more
 }
 
-// await returns the n-th entry with that message.
-func (l *workerLog) await(n int, message string) map[string]any {
+// await returns the n-th entry with one of the messages.
+func (l *workerLog) await(n int, messages ...string) map[string]any {
 	l.Helper()
 	late := time.After(patience)
 	for {
@@ -210,7 +208,8 @@ func (l *workerLog) await(n int, message string) map[string]any {
 		seen := 0
 		for _, line := range lines {
 			var entry map[string]any
-			if json.Unmarshal([]byte(line), &entry) == nil && entry["msg"] == message {
+			_ = json.Unmarshal([]byte(line), &entry) // who dies says so in plain text
+			if msg, _ := entry["msg"].(string); slices.Contains(messages, msg) {
 				seen++
 			}
 			if seen == n {
@@ -220,7 +219,7 @@ func (l *workerLog) await(n int, message string) map[string]any {
 		select {
 		case <-more:
 		case <-late:
-			require.FailNow(l, "not logged: "+message)
+			require.FailNow(l, "not logged: "+messages[0])
 		}
 	}
 }

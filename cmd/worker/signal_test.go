@@ -59,9 +59,8 @@ func TestHangupReadsThePoliciesFile(t *testing.T) {
 	worker := startProcess(t, "-config", file, "-redis", redis.URI())
 	worker.log.await(1, "working")
 	replaceFile(t, file, "policies:\n  api: {limits: none}\n")
-	const broken = "the policies file can not be used, the policies that are in force stay; mend it, it is looked at"
 	for i := range 2 {
-		told := worker.log.await(i+1, broken)
+		told := worker.log.await(i+1, brokenFile)
 		assert.Contains(t, told["error"], file+":2: policies.api.limits: ")
 		require.NoError(t, worker.Process.Signal(syscall.SIGHUP))
 	}

@@ -51,14 +51,11 @@ func (s *testFleet) awaitInLine() {
 func TestUpstreamAllowsHalf(t *testing.T) {
 	t.Parallel()
 	const quota = 60
-	s := newUpstreamFleet(t, anHour(quota), `
-    limits:
-      - {name: calls, algorithm: fixed_window, rate: 120/1h, anchor: first}
-    max_wait: 5s
-    upstream: github
-`, 1, 3)
+	s := newUpstreamFleet(t, anHour(quota),
+		`{limits: [{name: calls, algorithm: fixed_window, rate: 120/1h, anchor: first}], max_wait: 5s, upstream: github}`, 0, 3)
+	s.enqueue(1, alike)
 	s.awaitQueue("the response was heard", func(q *asynq.QueueInfo) bool { return q.ProcessedTotal == 1 })
-	s.enqueue(149, withRetries(0, 1))
+	s.enqueue(149, alike)
 	s.awaitInLine()
 	assert.Zero(t, s.upstream.Over())
 	assert.LessOrEqual(t, s.upstream.Accepted(), quota)
@@ -69,16 +66,11 @@ func TestUpstreamAllowsHalf(t *testing.T) {
 func TestUpstreamClosesForAWhile(t *testing.T) {
 	t.Parallel()
 	const closed = 2
-	s := newUpstreamFleet(t, throttletest.UpstreamConfig{}, `
-    limits:
-      - {name: calls, algorithm: token_bucket, rate: 100/s, burst: 10}
-    max_wait: 5s
-    upstream: auto
-`, 150, 2)
+	s := newUpstreamFleet(t, throttletest.UpstreamConfig{}, bucket("100/s, burst: 10", "max_wait: 5s, upstream: auto"), 50, 2)
 	s.awaitCalls(50)
 	s.upstream.FailNext(1, http.StatusTooManyRequests, http.Header{"Retry-After": {fmt.Sprint(closed)}})
+	s.enqueue(100, withRetries(0, 1))
 	s.awaitEnd()
-
 	assert.Equal(t, s.enqueued+1, s.upstream.Count(), "one met it")
 	var until time.Time
 	inFlight := 0
@@ -101,12 +93,10 @@ func TestUpstreamIsShared(t *testing.T) {
 	for headroom, mostOver := range map[int]int{0: workers * concurrency, others: 0} {
 		t.Run(fmt.Sprintf("headroom %d", headroom), func(t *testing.T) {
 			t.Parallel()
-			s := newUpstreamFleet(t, anHour(quota), fmt.Sprintf(`
-    limits:
-      - {name: calls, algorithm: fixed_window, rate: %d/1h, anchor: first}
-    max_wait: 5s
-    upstream: {api: github, headroom: %d}
-`, quota, headroom), quota, workers)
+			s := newUpstreamFleet(t, anHour(quota), fmt.Sprintf(
+				`{limits: [{name: calls, algorithm: fixed_window, rate: %d/1h, anchor: first}], upstream: {api: github, headroom: %d}}`,
+				quota, headroom), 0, workers)
+			s.enqueue(quota+50, alike)
 			s.awaitCalls(20)
 			require.LessOrEqual(t, s.upstream.Spend("", others), others)
 			s.awaitInLine()
@@ -119,12 +109,7 @@ func TestUpstreamIsShared(t *testing.T) {
 // The upstream refuses calls and says nothing of it: nothing is lost or charged.
 func TestUpstreamIsSilent(t *testing.T) {
 	t.Parallel()
-	s := newUpstreamFleet(t, throttletest.UpstreamConfig{}, `
-    limits:
-      - {name: calls, algorithm: token_bucket, rate: 90/s, burst: 10}
-    max_wait: 5s
-    upstream: auto
-`, 30, 2)
+	s := newUpstreamFleet(t, throttletest.UpstreamConfig{}, bucket("90/s, burst: 10", "max_wait: 5s, upstream: auto"), 30, 2)
 	const refused = 3
 	s.upstream.FailNext(refused, http.StatusTooManyRequests, nil)
 	s.awaitEnd()
