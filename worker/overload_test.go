@@ -19,21 +19,6 @@ import (
 	"github.com/rampmeter/rampmeter/worker"
 )
 
-// inLine is how many keys the waiting line of the server's policy has, but for the name
-// of who leads it.
-func (r *testServer) inLine() int {
-	r.t.Helper()
-	keys, err := r.limiter.Redis().Keys(r.t.Context(), "rm:{api}/line*").Result()
-	require.NoError(r.t, err)
-	n := 0
-	for _, key := range keys {
-		if !strings.HasSuffix(key, "/leader") {
-			n++
-		}
-	}
-	return n
-}
-
 // overloads returns what was counted, by policy and strategy.
 func overloads(t *testing.T, metrics prometheus.Gatherer) map[string]float64 {
 	t.Helper()
@@ -65,22 +50,24 @@ func TestOverloadReject(t *testing.T) {
 				heard.Store(overload.HeldBy, overload.Delay)
 			}
 		})
-		all := count(1)
+		all := newJournal()
 		r.serve(all.ProcessTask)
+		began := time.Now()
 		r.enqueue(2)
 		r.enqueue(2, asynq.MaxRetry(0))
-		all.wait(t)
+		all.wait(t, 1)
 		r.eventually("three archived", func() bool { return r.queue().Archived == 3 })
 		for _, message := range r.archived() {
 			assert.Contains(t, message, `overload: policy "api" is held by "rate", start expected at `)
 			assert.Contains(t, message, "the policy parks no tasks")
 		}
-		assert.EqualValues(t, 1, all.runs.Load())
+		assert.Len(t, all.ran(), 1)
 		assert.Zero(t, r.queue().Retry)
-		assert.Zero(t, r.inLine(), "nobody stands in line")
+		assert.Empty(t, r.lineKeys(), "nobody stands in line")
 		delay, ok := heard.Load("rate")
 		require.True(t, ok, "the program hears of it")
-		assert.InDelta(t, time.Hour.Seconds(), delay.(time.Duration).Seconds(), 60)
+		assert.LessOrEqual(t, delay, time.Hour)
+		assert.GreaterOrEqual(t, delay, time.Hour-time.Since(began))
 	})
 }
 
@@ -92,17 +79,17 @@ func TestOverloadDrop(t *testing.T) {
 		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadDrop})
 		metrics := prometheus.NewRegistry()
 		r.config.Registerer = metrics
-		all := count(1)
+		all := newJournal()
 		r.serve(all.ProcessTask)
 		r.enqueue(1)
-		all.wait(t)
+		all.wait(t, 1)
 		r.enqueue(2, asynq.Retention(time.Hour))
 		r.enqueue(1, asynq.MaxRetry(0), asynq.Unique(time.Hour))
 		r.eventually("three counted", func() bool { return overloads(t, metrics)["api drop"] == 3 })
 		assert.Len(t, overloads(t, metrics), 1)
 		r.eventually("all gone", func() bool { return r.queue().Size == 0 && r.queue().Completed == 0 })
 		assert.Zero(t, r.queue().Archived)
-		assert.EqualValues(t, 1, all.runs.Load())
+		assert.Len(t, all.ran(), 1)
 		assert.Zero(t, r.reported.Load(), "nothing failed")
 		r.enqueue(1, asynq.Unique(time.Hour))
 	})
@@ -112,7 +99,7 @@ func TestOverloadDegrade(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadDegrade})
-		all, degraded := count(1), count(3)
+		all, degraded := newJournal(), newJournal()
 		var failed atomic.Bool
 		r.config.Fallbacks = map[string]asynq.Handler{"api": asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			_, reserved := throttle.FromContext(ctx)
@@ -124,11 +111,11 @@ func TestOverloadDegrade(t *testing.T) {
 		})}
 		r.serve(all.ProcessTask)
 		r.enqueue(5, asynq.MaxRetry(0))
-		all.wait(t)
-		degraded.wait(t)
+		all.wait(t, 1)
+		degraded.wait(t, 3)
 		r.eventually("the others done", func() bool { return r.queue().Size == r.queue().Archived })
 		assert.Equal(t, []string{asynq.SkipRetry.Error()}, r.archived(), "a fallback's error is the task's")
-		assert.EqualValues(t, 1, all.runs.Load())
+		assert.Len(t, all.ran(), 1)
 	})
 }
 
@@ -158,28 +145,29 @@ func TestOverloadByFunction(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadReject})
+		began := time.Now().Truncate(time.Microsecond)
 		r.config.OnOverload = func(_ context.Context, task *asynq.Task, overload *throttle.OverloadError) throttle.Overload {
 			assert.Equal(t, "api", overload.Policy)
 			assert.Equal(t, "rate", overload.HeldBy)
 			assert.Positive(t, overload.Place.Position)
-			assert.WithinDuration(t, time.Now().Add(overload.Delay), overload.Place.Expected, time.Minute)
+			assert.WithinRange(t, overload.Place.Expected.Add(-overload.Delay), began, time.Now(), "when it asked")
 			return throttle.Overload(task.Headers()["then"])
 		}
-		all, degraded := count(1), count(1)
+		all, degraded := newJournal(), newJournal()
 		r.config.Fallbacks = map[string]asynq.Handler{"api": degraded}
 		r.serve(all.ProcessTask)
 		r.enqueue(1)
-		all.wait(t)
+		all.wait(t, 1)
 		for _, then := range []string{"park", "park", "reject", "drop", "degrade", "anything"} {
 			r.enqueueWith(map[string]string{"then": then})
 		}
-		degraded.wait(t)
+		degraded.wait(t, 1)
 		r.eventually("each as it was decided", func() bool {
 			queue := r.queue()
 			return queue.Retry == 2 && queue.Archived == 2 && queue.Size == 4
 		})
-		assert.EqualValues(t, 1, all.runs.Load())
-		assert.Positive(t, r.inLine())
+		assert.Len(t, all.ran(), 1)
+		assert.NotEmpty(t, r.lineKeys())
 	})
 }
 
@@ -189,19 +177,19 @@ func TestMaxDeferBoundsTheLine(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		for _, strategy := range []throttle.Overload{"", throttle.OverloadReject} {
 			r := newTestServer(t, server, throttle.Policy{
-				Limits: per(time.Minute), MaxWait: -1, MaxDefer: 150 * time.Second, Overload: strategy,
+				Limits: per(time.Hour), MaxWait: -1, MaxDefer: 150 * time.Minute, Overload: strategy,
 			})
 			require.NoError(t, server.Client().FlushDB(t.Context()).Err())
-			all := count(1)
+			all := newJournal()
 			stop := r.serve(all.ProcessTask)
 			r.enqueue(8)
 			r.eventually("two in line, five archived", func() bool {
 				queue := r.queue()
 				return queue.Retry == 2 && queue.Archived == 5
 			})
-			all.wait(t)
+			all.wait(t, 1)
 			for _, message := range r.archived() {
-				assert.Contains(t, message, "as number 3 in line; max_defer is 2m30s")
+				assert.Contains(t, message, "as number 3 in line; max_defer is 2h30m0s")
 			}
 			stop()
 		}
@@ -213,18 +201,18 @@ func TestMaxDeferBoundsTheLine(t *testing.T) {
 func TestDeadlinesAreToldAtOnce(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: -1})
-		all := count(1)
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1})
+		all := newJournal()
 		r.serve(all.ProcessTask)
 		r.enqueue(1)
-		all.wait(t)
-		r.enqueue(1, asynq.Timeout(10*time.Second))
+		all.wait(t, 1)
+		r.enqueue(1, asynq.Timeout(10*time.Minute))
 		r.eventually("one in line", func() bool { return r.queue().Retry == 1 })
-		deadline := time.Now().Add(150 * time.Second).Truncate(time.Second)
-		r.enqueue(1, asynq.Deadline(deadline), asynq.Timeout(10*time.Second))
+		deadline := time.Now().Add(150 * time.Minute).Truncate(time.Second)
+		r.enqueue(1, asynq.Deadline(deadline), asynq.Timeout(10*time.Minute))
 		r.eventually("two in line", func() bool { return r.queue().Retry == 2 })
 		r.enqueue(1, asynq.Deadline(deadline))
-		r.enqueue(1, asynq.Deadline(deadline), asynq.Timeout(10*time.Second))
+		r.enqueue(1, asynq.Deadline(deadline), asynq.Timeout(10*time.Minute))
 		r.enqueue(1, asynq.Deadline(deadline), asynq.MaxRetry(0))
 		r.eventually("three archived", func() bool { return r.queue().Archived == 3 })
 		for _, message := range r.archived() {
@@ -233,7 +221,7 @@ func TestDeadlinesAreToldAtOnce(t *testing.T) {
 		}
 		r.enqueue(1)
 		r.eventually("three in line", func() bool { return r.queue().Retry == 3 })
-		assert.EqualValues(t, 1, all.runs.Load())
+		assert.Len(t, all.ran(), 1)
 	})
 }
 
@@ -242,19 +230,28 @@ func TestDeadlinesAreToldAtOnce(t *testing.T) {
 func TestAsynqCountsDeadlinesInSeconds(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(100, 100)})
-	parts := make(chan int, 1)
-	r.serve(func(ctx context.Context, _ *asynq.Task) error {
-		ends, _ := ctx.Deadline()
-		parts <- ends.Nanosecond()
-		return nil
-	})
+	parts := make(chan int, 5)
+	serve := func() (stop func()) {
+		return r.serve(func(ctx context.Context, _ *asynq.Task) error {
+			ends, _ := ctx.Deadline()
+			parts <- ends.Nanosecond()
+			return nil
+		})
+	}
 	deadline := asynq.Deadline(time.Now().Add(time.Hour))
 	for _, options := range [][]asynq.Option{{deadline}, {deadline, asynq.Timeout(time.Minute)}, {deadline, asynq.Timeout(2 * time.Hour)}} {
 		r.enqueue(1, options...)
+	}
+	stop := serve()
+	for range 3 {
 		assert.Zero(t, <-parts)
 	}
+	stop()
 	for _, options := range [][]asynq.Option{nil, {asynq.Timeout(time.Minute)}} {
 		r.enqueue(1, options...)
+	}
+	serve()
+	for range 2 {
 		assert.NotZero(t, <-parts)
 	}
 }
@@ -263,15 +260,15 @@ func TestAsynqCountsDeadlinesInSeconds(t *testing.T) {
 func TestNobodyWaitsBeyondItsDeadline(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Minute), MaxWait: time.Hour})
-		all := count(1)
+		r := newTestServer(t, server, throttle.Policy{Limits: per(30 * time.Minute), MaxWait: time.Hour})
+		all := newJournal()
 		r.serve(all.ProcessTask)
 		r.enqueue(1)
-		all.wait(t)
-		r.enqueue(1, asynq.Deadline(time.Now().Add(20*time.Second)))
+		all.wait(t, 1)
+		r.enqueue(1, asynq.Deadline(time.Now().Add(20*time.Minute)))
 		r.eventually("archived, with time left", func() bool { return r.queue().Archived == 1 })
 		assert.Contains(t, r.archived()[0], "the task's deadline is ")
-		r.enqueue(1, asynq.Timeout(10*time.Second))
+		r.enqueue(1, asynq.Timeout(10*time.Minute))
 		r.eventually("parked", func() bool { return r.queue().Retry == 1 })
 	})
 }
@@ -281,27 +278,25 @@ func TestNobodyWaitsBeyondItsDeadline(t *testing.T) {
 func TestOverloadOfSlots(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		slots := []throttle.Limit{{Name: "at-once", Algorithm: throttle.Concurrency, Slots: 1}}
-		const wait = 400 * time.Millisecond
-		r := newTestServer(t, server, throttle.Policy{Limits: slots, MaxWait: wait, Overload: throttle.OverloadReject})
-		running, proceed := make(chan struct{}, 3), make(chan struct{})
-		r.serve(func(context.Context, *asynq.Task) error {
-			running <- struct{}{}
-			<-proceed
-			return nil
-		})
-		r.enqueue(1)
-		<-running
+		const wait = 200 * time.Millisecond
+		r := newTestServer(t, server, throttle.Policy{Limits: atOnce(1), MaxWait: wait, Overload: throttle.OverloadReject})
+		running := r.holdSlot()
+		all := newJournal()
+		serving, _ := r.run(all)
 		began := time.Now()
 		r.enqueue(2, asynq.MaxRetry(0))
 		r.eventually("given up", func() bool { return r.queue().Archived == 2 })
 		assert.GreaterOrEqual(t, time.Since(began), wait)
-		assert.Contains(t, r.archived()[0], `held by "at-once"`)
+		assert.Contains(t, r.archived()[0], `held by "slots"`)
+
+		patient := *r.limiter.Config().Policy("api")
+		patient.MaxWait = time.Hour
+		require.NoError(t, serving.Update(r.instead(patient)))
 		r.enqueue(1)
-		r.eventually("another asks", func() bool { return r.inLine() > 0 })
-		close(proceed)
-		<-running
+		r.eventually("another asks", func() bool { return r.standing() == 1 })
+		require.NoError(t, running.Release(t.Context()))
+		all.wait(t, 1)
 		r.eventually("done", func() bool { return r.queue().Size == 2 })
-		assert.EqualValues(t, 2, r.queue().Archived)
+		assert.Equal(t, 2, r.queue().Archived)
 	})
 }

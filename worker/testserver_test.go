@@ -2,6 +2,10 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,11 +14,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
 
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
+
+// patience is how long to wait for what must happen; it costs nothing when all is well.
+// It is less than the two minutes after which asynq, at the earliest, brings a parked task
+// back by itself: what ran was woken.
+const patience = 100 * time.Second
 
 // testServer is a server for tasks of type "call" under the policy "api", and what the
 // tests look at beside it.
@@ -48,6 +59,7 @@ func newTestServer(t *testing.T, server *throttletest.Server, policy throttle.Po
 	})
 	r.config = worker.ServerConfig{
 		Redis: opt, Policies: policies, ShutdownTimeout: time.Second,
+		Logger:       zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel)),
 		ErrorHandler: asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { r.reported.Add(1) }),
 	}
 	return r
@@ -73,16 +85,43 @@ func (r *testServer) add(task *asynq.Task, options ...asynq.Option) {
 	require.NoError(r.t, err)
 }
 
-// serve runs a server with that handler until the returned function is called,
-// which tells how long the shutdown took.
-func (r *testServer) serve(handler asynq.HandlerFunc) (stop func() time.Duration) {
+// enqueueFor enqueues n tasks, numbered, of these tenants in turn.
+func (r *testServer) enqueueFor(n int, tenants ...string) {
+	r.t.Helper()
+	for i := range n {
+		r.enqueueWith(map[string]string{"tenant": tenants[i%len(tenants)], "number": fmt.Sprintf("%04d", i)})
+	}
+}
+
+// freeze closes the policy until open, for as long as it takes to have tasks in line.
+func (r *testServer) freeze() {
+	r.t.Helper()
+	require.NoError(r.t, r.limiter.Freeze(r.t.Context(), "api", 24*time.Hour))
+}
+
+// parked waits until asynq is to bring back n tasks later, and has no others.
+func (r *testServer) parked(n int) {
+	r.t.Helper()
+	r.eventually("all parked", func() bool { queue := r.queue(); return queue.Retry == n && queue.Size == n })
+}
+
+// open ends a freeze, and returns since when that may be over: its limits were full then.
+func (r *testServer) open() (opened time.Time) {
+	r.t.Helper()
+	opened = time.Now()
+	require.NoError(r.t, r.limiter.Unfreeze(r.t.Context(), "api"))
+	return opened
+}
+
+// serve runs a server with that handler until the returned function is called.
+func (r *testServer) serve(handler asynq.HandlerFunc) (stop func()) {
 	r.t.Helper()
 	_, stop = r.run(handler)
 	return stop
 }
 
 // run is serve for a test that needs the server.
-func (r *testServer) run(handler asynq.Handler) (server *worker.Server, stop func() time.Duration) {
+func (r *testServer) run(handler asynq.Handler) (server *worker.Server, stop func()) {
 	r.t.Helper()
 	config := r.config
 	config.Handler = handler
@@ -91,18 +130,16 @@ func (r *testServer) run(handler asynq.Handler) (server *worker.Server, stop fun
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
-	stopped := false
-	stop = func() time.Duration {
-		if stopped {
-			return 0
-		}
-		stopped = true
-		began := time.Now()
+	stop = sync.OnceFunc(func() {
 		cancel()
-		assert.NoError(r.t, <-ended)
-		return time.Since(began)
-	}
-	r.t.Cleanup(func() { stop() })
+		select {
+		case err := <-ended:
+			assert.NoError(r.t, err)
+		case <-time.After(patience):
+			assert.Fail(r.t, "the server does not end")
+		}
+	})
+	r.t.Cleanup(stop)
 	return server, stop
 }
 
@@ -122,6 +159,23 @@ func (r *testServer) retrying() []*asynq.TaskInfo {
 	return tasks
 }
 
+// waiting are those, and the ones that it brings to workers now.
+func (r *testServer) waiting() []*asynq.TaskInfo {
+	r.t.Helper()
+	tasks, err := r.inspector.ListPendingTasks("default", asynq.PageSize(1000))
+	require.NoError(r.t, err)
+	return append(tasks, r.retrying()...)
+}
+
+// lineKeys are those of the policy's waiting line, but for who leads it: none if nobody
+// is in line.
+func (r *testServer) lineKeys() []string {
+	r.t.Helper()
+	keys, err := r.limiter.Redis().Keys(r.t.Context(), "rm:{api}/line*").Result()
+	require.NoError(r.t, err)
+	return slices.DeleteFunc(keys, func(key string) bool { return strings.HasSuffix(key, "/leader") })
+}
+
 // archived returns the errors of archived tasks.
 func (r *testServer) archived() (errs []string) {
 	r.t.Helper()
@@ -136,7 +190,7 @@ func (r *testServer) archived() (errs []string) {
 // eventually waits for what only asynq's own state can tell.
 func (r *testServer) eventually(what string, condition func() bool) {
 	r.t.Helper()
-	require.Eventually(r.t, condition, 30*time.Second, 10*time.Millisecond, what)
+	require.Eventually(r.t, condition, patience, 10*time.Millisecond, what)
 }
 
 // allEnd waits until asynq has no task left.
@@ -159,28 +213,45 @@ func totals(t *testing.T, metrics prometheus.Gatherer) map[string]float64 {
 	return sums
 }
 
-// counter is a handler that counts its runs and signals when there were enough.
-type counter struct {
-	runs atomic.Int64
-	want int64
-	done chan struct{}
+// journal records what ran, when and in which order. It is a handler.
+type journal struct {
+	mu    sync.Mutex
+	tasks []string // "tenant/number"
+	times []time.Time
+	grown chan struct{} // has something when it grew
 }
 
-func count(want int64) *counter { return &counter{want: want, done: make(chan struct{})} }
+func newJournal() *journal { return &journal{grown: make(chan struct{}, 1)} }
 
-func (c *counter) ProcessTask(context.Context, *asynq.Task) error {
-	if c.runs.Add(1) == c.want {
-		close(c.done)
+func (j *journal) ProcessTask(_ context.Context, task *asynq.Task) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.tasks = append(j.tasks, task.Headers()["tenant"]+"/"+task.Headers()["number"])
+	j.times = append(j.times, time.Now())
+	select {
+	case j.grown <- struct{}{}:
+	default:
 	}
 	return nil
 }
 
-func (c *counter) wait(t *testing.T) {
+// ran is what did so far.
+func (j *journal) ran() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.tasks)
+}
+
+// wait returns when n tasks ran.
+func (j *journal) wait(t *testing.T, n int) {
 	t.Helper()
-	select {
-	case <-c.done:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("%d runs, waited for %d", c.runs.Load(), c.want)
+	timeout := time.After(patience)
+	for len(j.ran()) < n {
+		select {
+		case <-j.grown:
+		case <-timeout:
+			t.Fatalf("%d tasks ran, waited for %d", len(j.ran()), n)
+		}
 	}
 }
 

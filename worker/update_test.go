@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -24,6 +23,12 @@ func (r *testServer) with(taskType string, policy throttle.Policy) *throttle.Con
 	}
 }
 
+// instead returns them with this one in the place of "api".
+func (r *testServer) instead(policy throttle.Policy) *throttle.Config {
+	policy.Name = "api"
+	return &throttle.Config{Policies: []throttle.Policy{policy}, Routes: r.limiter.Config().Routes}
+}
+
 // A policy that is added while a server runs is kept to, and its line is served.
 func TestServerServesAddedPolicies(t *testing.T) {
 	t.Parallel()
@@ -31,66 +36,36 @@ func TestServerServesAddedPolicies(t *testing.T) {
 		r := newTestServer(t, redis, throttle.Policy{Limits: perSecond(1000, 10)})
 		ran := newJournal()
 		server, _ := r.run(ran)
-		const n, rate = 60, 20
+		const n, rate = 40, 40
 		require.NoError(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(rate, 1), MaxWait: -1})))
-		for i := range n {
-			r.add(asynq.NewTaskWithHeaders("new", nil, map[string]string{"number": fmt.Sprintf("%04d", i)}))
+		began := time.Now()
+		for range n {
+			r.add(asynq.NewTask("new", nil))
 		}
 		ran.wait(t, n)
-		assert.LessOrEqual(t, throttletest.MaxBurst(ran.times, rate, time.Second), 6)
-		assert.Less(t, ran.times[n-1].Sub(ran.times[0]), 6*time.Second, "woken, not only brought back by asynq")
-		assert.LessOrEqual(t, outOfOrder(ran.tasks), n/3)
+		assert.LessOrEqual(t, throttletest.BurstSince(began, ran.times, rate, time.Second), 1)
 		require.Error(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(1, 1), Overload: throttle.OverloadDegrade})))
 		require.Error(t, server.Reload(), "there is no file")
 	})
-}
-
-// outOfOrder is how many came before one that should have come earlier.
-func outOfOrder(tasks []string) (n int) {
-	for i := 1; i < len(tasks); i++ {
-		if tasks[i] < tasks[i-1] {
-			n++
-		}
-	}
-	return n
 }
 
 // A task that waits in its worker asks again as soon as its policy has other numbers.
 func TestServerUpdatesTasksThatWait(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
-		log := func(n int64) throttle.Policy {
-			limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: n, Period: 10 * time.Minute}}
-			return throttle.Policy{Name: "api", Limits: []throttle.Limit{limit}, MaxWait: 20 * time.Minute}
-		}
-		r := newTestServer(t, redis, log(1))
+		limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 1, Period: 30 * time.Minute}}
+		policy := throttle.Policy{Name: "api", Limits: []throttle.Limit{limit}, MaxWait: time.Hour}
+		r := newTestServer(t, redis, policy)
 		ran := newJournal()
 		server, _ := r.run(ran)
-		r.enqueue(1)
+		r.enqueue(2, asynq.Timeout(2*time.Hour))
 		ran.wait(t, 1)
-		r.enqueue(1)
-		r.eventually("one waits", func() bool {
-			queue := r.queue()
-			return queue.Active == 1 && queue.Completed == 0 && queue.Processed == 1
-		})
-		updated := time.Now()
-		config := *r.limiter.Config()
-		config.Policies = []throttle.Policy{log(2)}
-		require.NoError(t, server.Update(&config))
+		r.eventually("one waits", func() bool { return r.peek().RetryAfter() > 30*time.Minute })
+		limit.Rate.Count = 2
+		policy.Limits = []throttle.Limit{limit}
+		require.NoError(t, server.Update(r.instead(policy)))
 		ran.wait(t, 2)
-		assert.Less(t, ran.times[1].Sub(updated), time.Second)
 	})
-}
-
-// parkAll enqueues tasks of a tenant for one after the other of so many groups, and waits
-// until all but the first are in line.
-func (r *testServer) parkAll(ran *journal, n, groups int) {
-	r.t.Helper()
-	for i := range n {
-		r.enqueueWith(map[string]string{"tenant": fmt.Sprint(i % groups), "number": fmt.Sprintf("%04d", i)})
-	}
-	r.eventually("all but one in line", func() bool { return r.queue().Retry == n-1 })
-	ran.wait(r.t, 1)
 }
 
 // The line of a policy that is removed is left at once, not at the times that asynq would
@@ -98,17 +73,17 @@ func (r *testServer) parkAll(ran *journal, n, groups int) {
 func TestTasksOfRemovedPoliciesRun(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
-		limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 1, Period: time.Hour}}
-		r := newTestServer(t, redis, throttle.Policy{Limits: []throttle.Limit{limit}})
+		r := newTestServer(t, redis, throttle.Policy{Limits: per(time.Hour)})
 		ran := newJournal()
+		const n = 130 // more than one call of recall.lua wakes
+		r.freeze()
+		r.enqueue(n)
 		server, _ := r.run(ran)
-		const n = 150
-		r.parkAll(ran, n, 1)
-		updated := time.Now()
+		r.parked(n)
 		require.NoError(t, server.Update(&throttle.Config{Policies: []throttle.Policy{{Name: "other", Limits: perSecond(1, 1)}}}))
 		ran.wait(t, n)
-		assert.Less(t, ran.times[n-1].Sub(updated), 10*time.Second)
-		assert.LessOrEqual(t, outOfOrder(ran.tasks), n/2)
+		r.allEnd()
+		assert.Len(t, ran.ran(), n)
 	})
 }
 
@@ -116,26 +91,29 @@ func TestTasksOfRemovedPoliciesRun(t *testing.T) {
 func TestLanesComeWhileTasksStandInLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
-		slow := perSecond(1, 1)
-		slow[0].Rate.Period = time.Hour
-		r := newTestServer(t, redis, throttle.Policy{Limits: slow, MaxWait: -1})
+		r := newTestServer(t, redis, throttle.Policy{Limits: perSecond(60, 1), MaxWait: -1})
+		metrics := prometheus.NewRegistry()
+		r.config.Registerer = metrics
 		ran := newJournal()
+		const n = 60
+		r.freeze()
+		r.enqueueFor(n, "0", "1")
 		server, _ := r.run(ran)
-		const n = 120
-		r.parkAll(ran, n, 2)
-		require.NoError(t, server.Update(&throttle.Config{
-			Policies: []throttle.Policy{{Name: "api", Limits: perSecond(30, 1), Lane: "tenant", Weights: map[string]int64{"1": 3}, MaxWait: -1}},
-			Routes:   r.limiter.Config().Routes,
-		}))
+		r.parked(n)
+		policy := r.config.Policies.Policies[0]
+		policy.Lane, policy.Weights = "tenant", map[string]int64{"1": 3}
+		require.NoError(t, server.Update(r.instead(policy)))
+		r.eventually("all in the line of now", func() bool { return totals(t, metrics)["rampmeter_deferred_total"] >= 2*n })
+		r.parked(n)
+		r.open()
 		ran.wait(t, n)
-		assert.Less(t, ran.times[n-1].Sub(ran.times[0]), 30*time.Second, "woken, not only brought back by asynq")
-		served := map[string]int{} // behind those who found their tokens when they asked anew
-		for _, task := range ran.tasks[n/3 : n*2/3] {
+		served := map[string]int{}
+		for _, task := range ran.tasks[:n/2] {
 			served[task[:1]]++
 		}
-		assert.Greater(t, 2*served["1"], 3*served["0"], "by the weights of now: %v", served)
-		assert.Zero(t, r.queue().Archived)
-		assert.Zero(t, r.queue().Retry)
+		assert.Greater(t, served["1"], 2*served["0"], "by the weights of now: %v", served)
+		r.allEnd()
+		assert.Zero(t, r.queue().FailedTotal)
 	})
 }
 
@@ -144,21 +122,22 @@ func TestLanesComeWhileTasksStandInLine(t *testing.T) {
 func TestReroutedTasksAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
-		bucket := func(count int64, period time.Duration) []throttle.Limit {
-			return []throttle.Limit{{Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: count, Period: period}, Burst: 1}}
-		}
-		r := newTestServer(t, redis, throttle.Policy{Limits: bucket(1, time.Hour), MaxWait: -1})
+		r := newTestServer(t, redis, throttle.Policy{Limits: perSecond(50, 1), MaxWait: -1})
 		metrics := prometheus.NewRegistry()
 		r.config.Registerer = metrics
 		ran := newJournal()
-		server, _ := r.run(ran)
 		const n = 40
-		r.parkAll(ran, n, 1)
-		require.NoError(t, server.Update(&throttle.Config{
-			Policies: []throttle.Policy{{Name: "api", Limits: bucket(30, time.Second), MaxWait: -1}, {Name: "new", Limits: bucket(4, time.Second), MaxWait: -1}},
-			Routes:   []throttle.Route{{Task: "call", Policy: "new"}},
-		}))
-		ran.wait(t, n)
-		assert.LessOrEqual(t, totals(t, metrics)["rampmeter_deferred_total"], 2.2*n, "once in each line")
+		r.freeze()
+		r.enqueue(n)
+		server, _ := r.run(ran)
+		r.parked(n)
+		other := r.with("other", throttle.Policy{Limits: per(time.Hour), MaxWait: -1})
+		other.Routes = []throttle.Route{{Task: "call", Policy: "other"}}
+		require.NoError(t, server.Update(other))
+		r.open()
+		ran.wait(t, 1)
+		r.eventually("in the other line", func() bool { return r.queue().Retry == n-1 && len(r.lineKeys()) == 0 })
+		assert.LessOrEqual(t, totals(t, metrics)["rampmeter_deferred_total"], 3.0*n, "once in each line")
+		assert.Len(t, ran.ran(), 1)
 	})
 }
