@@ -2,10 +2,12 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,21 +15,29 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/worker"
 )
 
-// stalled answers with a status and the beginning of a body that never ends.
-func stalled(t *testing.T, status int) *httptest.Server {
-	return serve(t, func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, "wait for it")
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	})
+// stalled answers with this status, in time on any machine, and with the beginning of a
+// body that never ends.
+type stalled int
+
+func (s stalled) RoundTrip(req *http.Request) (*http.Response, error) {
+	body := io.MultiReader(strings.NewReader("wait for it"), endless{req.Context()})
+	return &http.Response{
+		StatusCode: int(s), Status: fmt.Sprintf("%d %s", s, http.StatusText(int(s))), Body: io.NopCloser(body), Request: req,
+	}, nil
+}
+
+// endless has nothing to read until its context ends.
+type endless struct{ context.Context }
+
+func (e endless) Read([]byte) (int, error) {
+	<-e.Done()
+	return 0, e.Err()
 }
 
 func TestHTTPTimeoutBoundsHeadersAndBody(t *testing.T) {
@@ -43,20 +53,22 @@ func TestHTTPTimeoutBoundsHeadersAndBody(t *testing.T) {
 	})
 	t.Run("2xx is done at its status", func(t *testing.T) {
 		t.Parallel()
-		require.NoError(t, call(t, cfg, httprequest.Payload{URL: stalled(t, 200).URL}))
+		cfg := worker.HTTPConfig{Timeout: cfg.Timeout, Transport: stalled(200)}
+		require.NoError(t, call(t, cfg, httprequest.Payload{URL: "http://h"}))
 	})
 	t.Run("4xx quotes what came", func(t *testing.T) {
 		t.Parallel()
-		err := call(t, cfg, httprequest.Payload{URL: stalled(t, 403).URL})
+		cfg := worker.HTTPConfig{Timeout: cfg.Timeout, Transport: stalled(403)}
+		err := call(t, cfg, httprequest.Payload{URL: "http://h"})
 		require.ErrorIs(t, err, asynq.SkipRetry)
 		require.ErrorContains(t, err, "403 Forbidden: wait for it")
 	})
 	t.Run("429 is passed on at once", func(t *testing.T) {
 		t.Parallel()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		task := callTask(t, httprequest.Payload{URL: stalled(t, 429).URL})
-		err := handler(t, worker.HTTPConfig{Timeout: time.Hour}).ProcessTask(ctx, task)
+		h := handler(t, worker.HTTPConfig{Timeout: time.Hour, Transport: stalled(429)})
+		err := h.ProcessTask(ctx, callTask(t, httprequest.Payload{URL: "http://h"}))
 		var limited *throttle.RateLimitedError
 		require.ErrorAs(t, err, &limited)
 		require.NoError(t, ctx.Err())
@@ -143,37 +155,26 @@ func TestHTTPKeepsConnections(t *testing.T) {
 	}
 }
 
-// Not parallel, so that only its own goroutines come and go meanwhile.
-func TestHTTPLeavesNoGoroutine(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/upgrade":
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
-			_, _ = io.Copy(io.Discard, conn) // until the caller hangs up
-			_ = conn.Close()
-		case "/stall":
+// What is no answer, and what never ends, leaves no goroutine behind: see TestMain.
+func TestHTTPLetsGoOfEndlessCalls(t *testing.T) {
+	t.Parallel()
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stall" {
 			_, _ = io.WriteString(w, "wait for it")
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
-		case "/loop":
-			http.Redirect(w, r, "/loop", http.StatusFound)
-		case "/limit":
-			w.WriteHeader(http.StatusTooManyRequests)
+			return
 		}
-	}))
-	defer server.Close()
-
-	for _, path := range []string{"/", "/upgrade", "/stall", "/loop", "/limit"} {
-		_ = call(t, worker.HTTPConfig{Transport: transport, Timeout: 100 * time.Millisecond}, httprequest.Payload{
-			URL:     server.URL + path,
-			Headers: map[string]string{"Connection": "Upgrade", "Upgrade": "chat"},
-		})
-	}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if !assert.NoError(t, err) {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // until the caller hangs up
+		_ = conn.Close()
+	})
+	upgrade := map[string]string{"Connection": "Upgrade", "Upgrade": "chat"}
+	err := call(t, worker.HTTPConfig{}, httprequest.Payload{URL: server.URL, Headers: upgrade})
+	require.ErrorContains(t, err, "101 Switching Protocols: not an answer")
+	_ = call(t, worker.HTTPConfig{Timeout: 100 * time.Millisecond}, httprequest.Payload{URL: server.URL + "/stall"})
 }
