@@ -64,3 +64,20 @@ func TestToWholeSecond(t *testing.T) {
 		assert.GreaterOrEqual(t, test.now.Add(got).Unix(), test.now.Add(test.delay).Unix())
 	}
 }
+
+// Tasks that wait leave workers to others: half of them where they may hide others, a
+// quarter where they were woken to stand by.
+func TestCrowdLeavesWorkersToOthers(t *testing.T) {
+	t.Parallel()
+	m := &Middleware{}
+	m.Configure(asynq.Config{Concurrency: 6})
+	a := &attempt{Middleware: m, policy: &throttle.Policy{Lane: "tenant", MaxWait: time.Hour}}
+	for range 3 {
+		assert.Equal(t, time.Hour, a.patience())
+		defer m.crowd.enter()()
+	}
+	assert.Zero(t, a.patience())
+	defer m.crowd.work()()
+	defer m.crowd.work()()
+	assert.Equal(t, 3, m.crowd.spare())
+}

@@ -94,32 +94,32 @@ func TestSlotEndsWithTheHandler(t *testing.T) {
 	})
 }
 
-func TestSlotEndsWithAPanic(t *testing.T) {
+func TestSlotEndsWithAPanicAndAnError(t *testing.T) {
 	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
-	r.serve(func(context.Context, *asynq.Task) error { panic("as handlers may") })
-	r.enqueue(1)
-	r.eventually("a failure", func() bool { return r.queue().Retry == 1 })
-	assert.Equal(t, int64(2), r.free())
-}
-
-func TestSlotEndsWithAnError(t *testing.T) {
-	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
-	r.serve(func(context.Context, *asynq.Task) error { return errors.New("a real failure") })
-	r.enqueue(1)
-	r.eventually("a failure", func() bool { return r.queue().Retry == 1 })
-	assert.Equal(t, int64(2), r.free())
+	for name, ends := range map[string]func() error{
+		"panic": func() error { panic("as handlers may") },
+		"error": func() error { return errors.New("a real failure") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
+			r.serve(func(context.Context, *asynq.Task) error { return ends() })
+			r.enqueue(1)
+			r.eventually("a failure", func() bool { return r.queue().Retry == 1 })
+			assert.EqualValues(t, 2, r.free())
+		})
+	}
 }
 
 // A task that finds no slot within its policy's wait stands in line and is woken as
 // soon as one is free, and not when the lease of somebody else ends, nor by asynq's
 // own time. It costs no retry.
-func TestFreedSlotWakesTheNext(t *testing.T) {
-	t.Parallel()
+func TestFreedSlotWakesTheNext(t *testing.T) { scenario(freeSlot).onEachServer(t) }
+
+func freeSlot(t *testing.T, server *throttletest.Server) time.Duration {
 	limits := atOnce(1)
 	limits[0].Lease = throttle.MaxLease
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: limits, MaxWait: 50 * time.Millisecond})
+	r := newTestServer(t, server, throttle.Policy{Limits: limits, MaxWait: 50 * time.Millisecond})
 	running := r.holdSlot()
 	all := newJournal()
 	r.serve(all.ProcessTask)
@@ -129,11 +129,9 @@ func TestFreedSlotWakesTheNext(t *testing.T) {
 	task := r.retrying()[0]
 	assert.WithinRange(t, task.NextProcessAt, began.Add(5*time.Minute), time.Now().Add(5*time.Minute+time.Second),
 		"a lost line is no reason to wait for a lease")
-	assert.Zero(t, task.Retried)
+	assert.Zero(t, task.Retried+int(r.reported.Load()))
 	assert.Contains(t, task.LastErr, `throttled: policy "api" is held by "slots"; deferred until `)
-	require.NoError(t, running.Release(t.Context()))
-	all.wait(t, 1)
-	assert.Zero(t, r.reported.Load())
+	return all.took(t, 1, func() { require.NoError(t, running.Release(t.Context())) })
 }
 
 // A task's ID is its own in its queue only.
@@ -172,6 +170,6 @@ func TestShutdownLeavesNoSlots(t *testing.T) {
 	r.eventually("all at work", func() bool { return r.queue().Active == 6 })
 	close(end)
 	stop()
-	assert.Equal(t, int64(2), r.free())
+	r.eventually("no slot is kept", func() bool { return r.free() == 2 })
 	assert.Zero(t, r.queue().FailedTotal)
 }

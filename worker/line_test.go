@@ -17,16 +17,8 @@ import (
 	"github.com/rampmeter/rampmeter/worker"
 )
 
-// counted counts the attempts that asynq makes of all tasks.
-func counted(middleware *worker.Middleware, handler asynq.Handler, attempts *atomic.Int64) asynq.Handler {
-	inner := middleware.Wrap(handler)
-	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		attempts.Add(1)
-		return inner.ProcessTask(ctx, task)
-	})
-}
-
-// serveTwo runs two servers on one Redis, as two processes would.
+// serveTwo runs two servers on one Redis, as two processes would, and counts the attempts
+// that asynq makes of all tasks.
 func (r *testServer) serveTwo(handler asynq.Handler) (attempts *atomic.Int64) {
 	r.t.Helper()
 	attempts = new(atomic.Int64)
@@ -38,7 +30,11 @@ func (r *testServer) serveTwo(handler asynq.Handler) (attempts *atomic.Int64) {
 		server := asynq.NewServer(r.redis, middleware.Configure(asynq.Config{
 			Concurrency: 10, Logger: r.config.Logger.Sugar(), ShutdownTimeout: time.Second,
 		}))
-		require.NoError(r.t, server.Start(counted(middleware, handler, attempts)))
+		inner := middleware.Wrap(handler)
+		require.NoError(r.t, server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			attempts.Add(1)
+			return inner.ProcessTask(ctx, task)
+		})))
 		r.t.Cleanup(func() {
 			server.Stop()
 			middleware.Drain()
@@ -91,11 +87,8 @@ func TestLaidAsideTasksLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		r := newTestServer(t, server, throttle.Policy{Limits: perSecond(50, 1), Lane: "tenant", MaxWait: -1})
-		r.freeze()
-		r.enqueueFor(12, "a")
 		all := newJournal()
-		r.serve(all.ProcessTask)
-		r.parked(12)
+		r.park(all, 12, "a")
 		tasks := r.retrying()
 		require.NoError(t, r.inspector.DeleteTask("default", tasks[0].ID))
 		require.NoError(t, r.inspector.ArchiveTask("default", tasks[11].ID))
@@ -113,11 +106,8 @@ func TestLostLineIsNoLoss(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
 	r := newTestServer(t, server, throttle.Policy{Limits: perSecond(50, 1), Lane: "tenant", MaxWait: -1})
-	r.freeze()
-	r.enqueueFor(40, "a")
 	all := newJournal()
-	r.serve(all.ProcessTask)
-	r.parked(40)
+	r.park(all, 40, "a")
 	require.NoError(t, server.Client().Del(t.Context(), r.lineKeys()...).Err())
 	r.open()
 	_, err := r.inspector.RunAllRetryTasks("default")
@@ -125,15 +115,4 @@ func TestLostLineIsNoLoss(t *testing.T) {
 	all.wait(t, 40)
 	r.allEnd()
 	assert.Zero(t, r.queue().FailedTotal)
-}
-
-// A task that is parked says so in its own error, which every asynq tool shows.
-func TestParkedTaskTellsItsPlace(t *testing.T) {
-	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Hour), Lane: "tenant", MaxWait: -1})
-	r.enqueueFor(2, "a")
-	r.serve(newJournal().ProcessTask)
-	r.eventually("parked", func() bool { return r.queue().Retry == 1 })
-	assert.Regexp(t, `^throttled: policy "api" is held by "rate"; deferred until \S+Z `+
-		`as number 1 in line of lane "a" since \S+Z, no retry spent$`, r.retrying()[0].LastErr)
 }

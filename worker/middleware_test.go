@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,27 +81,29 @@ func TestLastRetryRuns(t *testing.T) {
 }
 
 // What can not start soon is rescheduled: each task for a time of its own, as no
-// failure, with a message that says what it waits for. It runs when its time has come.
+// failure, with a message that says what it waits for, which every asynq tool shows. It
+// runs when its time has come.
 func TestFarTasksAreRescheduled(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1})
+		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), Lane: "tenant", MaxWait: -1})
 		all := newJournal()
 		serving, _ := r.run(all)
-		r.enqueue(8)
+		r.enqueueFor(8, "a")
 		all.wait(t, 1)
 		r.eventually("seven deferred", func() bool { return r.queue().Retry == 7 })
 
 		var last time.Time
 		for i, task := range r.retrying() {
 			assert.Zero(t, task.Retried)
-			assert.Contains(t, task.LastErr, `throttled: policy "api" is held by "rate"; deferred until `)
+			assert.Regexp(t, `^throttled: policy "api" is held by "rate"; deferred until \S+Z `+
+				`as number \d in line of lane "a" since \S+Z, no retry spent$`, task.LastErr)
 			if i > 0 {
 				assert.GreaterOrEqual(t, task.NextProcessAt.Sub(last), 59*time.Minute, "no common time")
 			}
 			last = task.NextProcessAt
 		}
-		require.NoError(t, serving.Update(r.instead(throttle.Policy{Limits: perSecond(20, 1), MaxWait: 10 * time.Millisecond})))
+		require.NoError(t, serving.Update(r.instead(throttle.Policy{Limits: perSecond(20, 1), Lane: "tenant"})))
 		all.wait(t, 8)
 		r.allEnd()
 		assert.Len(t, all.ran(), 8)
@@ -132,63 +133,11 @@ func TestUnfitTasksAreArchivedWithTheReason(t *testing.T) {
 	assert.Equal(t, int64(3), r.reported.Load())
 }
 
-// Tasks of a type that no route names are not our business.
-func TestUnroutedTasksPassThrough(t *testing.T) {
-	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Hour)})
-	all := newJournal()
-	r.serve(all.ProcessTask)
-	for range 5 {
-		r.add(asynq.NewTask("other", nil))
-	}
-	all.wait(t, 5)
-}
-
-// Law 4 at a shutdown: waits end at once, slots are given back, and tasks go back
-// unharmed.
-func TestShutdownEndsWaits(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(10 * time.Minute), MaxWait: time.Hour})
-		r.config.ShutdownTimeout = time.Hour
-		first := newJournal()
-		stop := r.serve(first.ProcessTask)
-		r.enqueue(6, asynq.Timeout(2*time.Hour))
-		first.wait(t, 1)
-		r.eventually("five slots taken", func() bool { return r.peek().RetryAfter() > 50*time.Minute })
-		stop()
-
-		assert.LessOrEqual(t, r.peek().RetryAfter(), 10*time.Minute, "slots are given back")
-		assert.Len(t, r.waiting(), 5)
-		for _, task := range r.waiting() {
-			assert.Zero(t, task.Retried)
-			assert.False(t, task.NextProcessAt.After(time.Now()))
-		}
-	})
-}
-
 func (r *testServer) peek() *throttle.Decision {
 	r.t.Helper()
 	d, err := r.limiter.Peek(r.t.Context(), throttle.Request{Policy: "api"})
 	require.NoError(r.t, err)
 	return &d
-}
-
-// The same for tasks on their last attempt: they can not be returned to asynq, so
-// asynq takes them back when the shutdown's time is up.
-func TestShutdownKeepsLastAttempts(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour)})
-		first := newJournal()
-		stop := r.serve(first.ProcessTask)
-		r.enqueue(4, asynq.MaxRetry(0))
-		first.wait(t, 1)
-		r.eventually("three waiting", func() bool { return r.queue().Active+r.queue().Scheduled == 3 })
-		stop()
-		assert.Equal(t, 3, r.queue().Pending+r.queue().Scheduled)
-		assert.Zero(t, r.queue().Archived)
-	})
 }
 
 // Law 8 in short: a 429 closes the policy for all, and its task runs again at no
@@ -222,21 +171,19 @@ func TestRateLimitedTasksRunAgain(t *testing.T) {
 func TestNothingStartsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		then func(m *worker.Middleware, back *atomic.Bool)
+		then func(*worker.Middleware, *throttletest.Proxy)
 		want int
 	}{
-		"until it is back":       {func(_ *worker.Middleware, back *atomic.Bool) { back.Store(true) }, 1},
-		"until the process ends": {func(m *worker.Middleware, _ *atomic.Bool) { m.Drain() }, 0},
+		"until it is back":       {func(_ *worker.Middleware, way *throttletest.Proxy) { way.Mend() }, 1},
+		"until the process ends": {func(m *worker.Middleware, _ *throttletest.Proxy) { m.Drain() }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server, back := throttletest.Embedded(t), new(atomic.Bool)
-			client := redis.NewClient(&redis.Options{MaxRetries: -1, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				if !back.Load() {
-					return nil, errors.New("unreachable")
-				}
-				return new(net.Dialer).DialContext(ctx, "tcp", server.Addr())
-			}})
+			server := throttletest.Embedded(t)
+			way := throttletest.NewProxy(t, server.Addr())
+			way.Cut()
+			defer way.Mend()
+			client := redis.NewClient(&redis.Options{Addr: way.Addr(), MaxRetries: -1})
 			defer client.Close()
 			limiter, err := throttle.New(client, newTestServer(t, server, throttle.Policy{Limits: perSecond(1, 1)}).config.Policies)
 			require.NoError(t, err)
@@ -252,7 +199,7 @@ func TestNothingStartsWithoutRedis(t *testing.T) {
 			assert.Empty(t, runs.ran())
 			assert.Empty(t, ended)
 
-			test.then(middleware, back)
+			test.then(middleware, way)
 			err = <-ended
 			assert.Len(t, runs.ran(), test.want)
 			if test.want > 0 {

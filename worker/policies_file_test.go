@@ -3,6 +3,7 @@ package worker
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,12 +39,12 @@ routes:
   - {task: "call", policy: api}
   - {task: "new:*", policy: new}
 `
-	brokenPolicies = `
-policies:
-  api:
-    limits:
-      - {name: calls, algorithm: token_bucket, rate: none}
-`
+)
+
+var (
+	brokenPolicies = strings.Replace(tenPerSecond, "10/s", "none", 1)
+	degrading      = strings.Replace(tenPerSecond, "routes:", "    overload: degrade\nroutes:", 1)
+	otherAlgorithm = strings.Replace(tenPerSecond, "token_bucket", "sliding_log", 1)
 )
 
 // watched is a Middleware that watches a file, and what it tells.
@@ -86,9 +87,6 @@ func (w *watched) look() {
 // rate is what api's limit is now.
 func (w *watched) rate() string { return w.limiter.Config().Policy("api").Limits[0].Rate.String() }
 
-// told returns what was logged since the last time.
-func (w *watched) told() []observer.LoggedEntry { return w.logs.TakeAll() }
-
 // metric returns the value of a gauge.
 func (w *watched) metric(name string) float64 {
 	w.t.Helper()
@@ -112,14 +110,14 @@ func TestFileIsTakenWhenItChanges(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t)
 	w.look()
-	assert.Empty(t, w.told(), "it is what was read at the start")
+	assert.Empty(t, w.logs.TakeAll(), "it is what was read at the start")
 
 	w.write(twentyPerSecond)
 	w.file.poll()
 	assert.Equal(t, "10/1s", w.rate(), "it may be half written")
 	w.file.poll()
 	assert.Equal(t, "20/1s", w.rate())
-	told := w.told()
+	told := w.logs.TakeAll()
 	require.Len(t, told, 1)
 	assert.Equal(t, "policies updated", told[0].Message)
 	assert.Equal(t, []any{
@@ -131,10 +129,10 @@ func TestFileIsTakenWhenItChanges(t *testing.T) {
 	}, told[0].ContextMap()["changes"])
 
 	w.look()
-	assert.Empty(t, w.told(), "nothing is new")
+	assert.Empty(t, w.logs.TakeAll(), "nothing is new")
 	w.write(tenPerSecond)
 	w.look()
-	assert.Contains(t, w.told()[0].ContextMap()["changes"], "new: removed")
+	assert.Contains(t, w.logs.TakeAll()[0].ContextMap()["changes"], "new: removed")
 	assert.Nil(t, w.limiter.Config().Policy("new"))
 }
 
@@ -165,10 +163,10 @@ func TestFileThatCanNotBeUsed(t *testing.T) {
 			before := w.limiter.Config()
 			test.spoil(w)
 			w.file.poll()
-			assert.Empty(t, w.told(), "it may be half written")
+			assert.Empty(t, w.logs.TakeAll(), "it may be half written")
 			w.look()
 			w.look()
-			told := w.told()
+			told := w.logs.TakeAll()
 			require.Len(t, told, 1, "once")
 			assert.Equal(t, zapcore.ErrorLevel, told[0].Level)
 			assert.Contains(t, told[0].ContextMap()["error"], test.says)
@@ -181,29 +179,13 @@ func TestFileThatCanNotBeUsed(t *testing.T) {
 			w.write(tenPerSecond)
 			w.look()
 			assert.InDelta(t, 1, w.succeeded(), 0)
-			assert.Equal(t, "the policies file can be used again, nothing has changed", w.told()[0].Message)
+			assert.Equal(t, "the policies file can be used again, nothing has changed", w.logs.TakeAll()[0].Message)
 			w.write(twentyPerSecond)
 			w.look()
 			assert.Equal(t, "20/1s", w.rate())
 		})
 	}
 }
-
-const (
-	degrading = `
-policies:
-  api:
-    limits:
-      - {name: calls, algorithm: token_bucket, rate: 10/s}
-    overload: degrade
-`
-	otherAlgorithm = `
-policies:
-  api:
-    limits:
-      - {name: calls, algorithm: sliding_log, rate: 10/s}
-`
-)
 
 // A Kubernetes ConfigMap is a link to a link that is turned to another directory.
 func TestFileBehindLinks(t *testing.T) {

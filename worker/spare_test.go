@@ -62,15 +62,10 @@ func TestSpareRetriesAreNotForFailures(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(10, 1), MaxWait: -1})
 	r.config.Concurrency = 1 // where one task that waits is a crowd
-	failed := make(chan struct{}, 4)
-	r.serve(func(context.Context, *asynq.Task) error {
-		failed <- struct{}{}
-		return errors.New("a real failure")
-	})
+	r.serve(func(context.Context, *asynq.Task) error { return errors.New("a real failure") })
 	r.enqueue(3, asynq.MaxRetry(0), asynq.Timeout(time.Minute))
 	r.eventually("three archived", func() bool { return r.queue().Archived == 3 })
-	assert.Len(t, failed, 3, "once each")
-	assert.Equal(t, int64(3), r.reported.Load())
+	assert.Equal(t, int64(3), r.reported.Load(), "once each")
 	for _, message := range r.archived() {
 		assert.Contains(t, message, "a real failure")
 	}

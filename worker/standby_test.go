@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,11 +18,8 @@ import (
 // if a slot stayed empty while tasks are in line.
 type rounds struct {
 	journal
-	size int
-
-	mu                  sync.Mutex
-	came, running, most int
-	full                chan struct{} // closed when this round has all it needs
+	size, came, running, most int
+	full                      chan struct{} // closed when this round has all it needs
 }
 
 func newRounds(size int) *rounds {
@@ -31,34 +27,26 @@ func newRounds(size int) *rounds {
 }
 
 func (r *rounds) ProcessTask(ctx context.Context, task *asynq.Task) error {
-	defer r.leave()
-	full := r.enter()
+	full := r.count(1)
+	defer r.count(-1)
 	_ = r.journal.ProcessTask(ctx, task)
 	select {
 	case <-full:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return ctx.Err()
 }
 
-func (r *rounds) enter() (full <-chan struct{}) {
+func (r *rounds) count(n int) (full <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.came, r.running = r.came+1, r.running+1
-	r.most = max(r.most, r.running)
-	full = r.full
-	if r.came%r.size == 0 {
+	r.running += n
+	r.came, r.most, full = r.came+max(0, n), max(r.most, r.running), r.full
+	if n > 0 && r.came%r.size == 0 {
 		close(r.full)
 		r.full = make(chan struct{})
 	}
 	return full
-}
-
-func (r *rounds) leave() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.running--
 }
 
 // Law 6 for slots, with law 5: as long as tasks are in line no slot stays empty, though
@@ -79,27 +67,39 @@ func TestSlotsAreKeptBusy(t *testing.T) {
 	})
 }
 
-// Who stands by keeps a worker, but leaves some to other tasks, even if it may stay for
-// an hour.
-func TestStandbysLeaveWorkersToOthers(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: atOnce(1), Lane: "tenant", MaxWait: time.Hour})
-		r.config.Concurrency = 6
-		running := r.holdSlot()
-		all := newJournal()
-		r.serve(all.ProcessTask)
-		for i := range 8 {
-			r.enqueueFor(1, "a")
-			r.eventually("it stands by, or is parked", func() bool { return r.standing()+r.queue().Retry == i+1 })
+// Who stands by keeps a worker, but leaves some to other tasks.
+func TestStandbysLeaveWorkersToOthers(t *testing.T) { scenario(runOthers).onEachServer(t) }
+
+// runOthers has one slot go from task to task of a line, and returns how long one of some
+// others took at most.
+func runOthers(t *testing.T, server *throttletest.Server) (longest time.Duration) {
+	r := newTestServer(t, server, throttle.Policy{Limits: atOnce(1), Lane: "tenant", MaxWait: -1})
+	r.config.Concurrency = 6
+	r.enqueueFor(60, "a")
+	all, others := newJournal(), newJournal()
+	r.serve(func(ctx context.Context, task *asynq.Task) error {
+		if task.Type() == "other" {
+			return others.ProcessTask(ctx, task)
 		}
-		r.add(asynq.NewTask("other", nil))
-		all.wait(t, 1)
-		require.NoError(t, running.Release(t.Context()))
-		all.wait(t, 9)
-		r.allEnd()
+		return lasting(all)(ctx, task)
 	})
+	all.wait(t, 5)
+	for i := range 5 {
+		longest = max(longest, others.took(t, i+1, func() { r.add(asynq.NewTask("other", nil)) }))
+	}
+	return longest
 }
+
+// lasting is a handler whose runs last as long as each other.
+func lasting(all *journal) asynq.HandlerFunc {
+	return func(ctx context.Context, task *asynq.Task) error {
+		_ = all.ProcessTask(ctx, task)
+		<-time.After(lasts)
+		return nil
+	}
+}
+
+const lasts = 100 * time.Millisecond
 
 // holdSlot takes a slot until it is released.
 func (r *testServer) holdSlot() *throttle.Reservation {
@@ -120,27 +120,50 @@ func (r *testServer) standing() (n int) {
 	return n
 }
 
-// A process that ends while tasks stand by there leaves them to the others, uncharged.
-func TestShutdownLetsStandbysGo(t *testing.T) {
+// Law 4 at a shutdown, for tasks that wait until their time and for those that stand by:
+// their places are given back, and they go back unharmed. Those on their last attempt can
+// not be returned to asynq, so it takes them back when the shutdown's time is up.
+func TestShutdownEndsWaits(t *testing.T) {
 	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: atOnce(1), MaxWait: time.Hour})
-		running := r.holdSlot()
-		all := newJournal()
-		stop := r.serve(all.ProcessTask)
-		r.enqueue(3)
-		r.enqueue(3, asynq.MaxRetry(0))
-		r.eventually("all stand by", func() bool { return r.standing() == 6 })
-		stop()
-		assert.Zero(t, r.queue().Archived)
-		assert.Zero(t, r.queue().FailedTotal)
-		assert.Len(t, r.waiting(), 6)
-		for _, task := range r.waiting() {
-			assert.Equal(t, task.MaxRetry > 0, task.LastErr != "", "asynq took back those on their last attempts alone")
-		}
-		require.NoError(t, running.Release(t.Context()))
-		r.serve(all.ProcessTask)
-		all.wait(t, 6)
-		r.allEnd()
-	})
+	t.Run("for their time", scenario(shutDownWaiting).onEachServer)
+	t.Run("for a slot", scenario(shutDownStanding).onEachServer)
+}
+
+func shutDownWaiting(t *testing.T, server *throttletest.Server) time.Duration {
+	r := newTestServer(t, server, throttle.Policy{Limits: per(5 * time.Minute), MaxWait: time.Hour})
+	took := r.shutDown(func() bool { return r.peek().RetryAfter() > 30*time.Minute })
+	assert.LessOrEqual(t, r.peek().RetryAfter(), 5*time.Minute)
+	for _, task := range r.waiting() {
+		assert.False(t, task.NextProcessAt.After(time.Now()))
+	}
+	return took
+}
+
+func shutDownStanding(t *testing.T, server *throttletest.Server) time.Duration {
+	r := newTestServer(t, server, throttle.Policy{Limits: atOnce(1), MaxWait: time.Hour})
+	took := r.shutDown(func() bool { return r.standing() == 6 })
+	all := newJournal()
+	r.serve(all.ProcessTask)
+	all.wait(t, 6)
+	r.allEnd()
+	return took
+}
+
+// shutDown ends a server when six tasks wait there.
+func (r *testServer) shutDown(wait func() bool) time.Duration {
+	running, none := r.holdSlot(), newJournal()
+	stop := r.serve(none.ProcessTask)
+	for i := range 6 {
+		r.enqueue(1, asynq.Timeout(2*time.Hour), asynq.MaxRetry(i%2))
+	}
+	r.eventually("all wait", wait)
+	took := none.took(r.t, 0, stop)
+	assert.Empty(r.t, none.ran())
+	assert.Len(r.t, r.waiting(), 6)
+	for _, task := range r.waiting() {
+		assert.Equal(r.t, task.MaxRetry > 0, task.LastErr != "", "it went by itself, unless on its last attempt")
+		assert.Zero(r.t, task.Retried)
+	}
+	require.NoError(r.t, running.Release(r.t.Context()))
+	return took
 }

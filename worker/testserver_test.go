@@ -99,6 +99,16 @@ func (r *testServer) freeze() {
 	require.NoError(r.t, r.limiter.Freeze(r.t.Context(), "api", 24*time.Hour))
 }
 
+// park runs a server that finds the policy frozen, and has n tasks in its line.
+func (r *testServer) park(handler asynq.Handler, n int, tenants ...string) *worker.Server {
+	r.t.Helper()
+	r.freeze()
+	r.enqueueFor(n, tenants...)
+	server, _ := r.run(handler)
+	r.parked(n)
+	return server
+}
+
 // parked waits until asynq is to bring back n tasks later, and has no others.
 func (r *testServer) parked(n int) {
 	r.t.Helper()
@@ -199,7 +209,8 @@ func (r *testServer) allEnd() {
 	r.eventually("an empty queue", func() bool { return r.queue().Size == 0 })
 }
 
-// totals are the sums of what was counted or measured, by the metrics' names.
+// totals are the sums of what was counted or measured, by the metrics' names, and by
+// those and their labels' values.
 func totals(t *testing.T, metrics prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Gather()
@@ -207,10 +218,33 @@ func totals(t *testing.T, metrics prometheus.Gatherer) map[string]float64 {
 	sums := map[string]float64{}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
-			sums[family.GetName()] += metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+			name, value := family.GetName(), metric.GetGauge().GetValue()+metric.GetCounter().GetValue()
+			sums[name] += value
+			for _, label := range metric.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			sums[name] = value
 		}
 	}
 	return sums
+}
+
+// scenario is a test that says how long what it is about took, which is for
+// TestProveHowSoon to judge.
+type scenario func(*testing.T, *throttletest.Server) time.Duration
+
+func (s scenario) onEachServer(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) { s(t, server) })
+}
+
+// took is how long after what is done here so many tasks had run.
+func (j *journal) took(t *testing.T, n int, what func()) time.Duration {
+	t.Helper()
+	began := time.Now()
+	what()
+	j.wait(t, n)
+	return time.Since(began)
 }
 
 // journal records what ran, when and in which order. It is a handler.

@@ -30,61 +30,57 @@ func (r *testServer) instead(policy throttle.Policy) *throttle.Config {
 }
 
 // A policy that is added while a server runs is kept to, and its line is served.
-func TestServerServesAddedPolicies(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
-		r := newTestServer(t, redis, throttle.Policy{Limits: perSecond(1000, 10)})
-		ran := newJournal()
-		server, _ := r.run(ran)
-		const n, rate = 40, 40
-		require.NoError(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(rate, 1), MaxWait: -1})))
-		began := time.Now()
+func TestServerServesAddedPolicies(t *testing.T) { scenario(serveAddedPolicy).onEachServer(t) }
+
+func serveAddedPolicy(t *testing.T, redis *throttletest.Server) time.Duration {
+	r := newTestServer(t, redis, throttle.Policy{Limits: perSecond(1000, 10)})
+	ran := newJournal()
+	server, _ := r.run(ran)
+	const n, rate = 40, 40
+	require.NoError(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(rate, 1), MaxWait: -1})))
+	began := time.Now()
+	took := ran.took(t, n, func() {
 		for range n {
 			r.add(asynq.NewTask("new", nil))
 		}
-		ran.wait(t, n)
-		assert.LessOrEqual(t, throttletest.BurstSince(began, ran.times, rate, time.Second), 1)
-		require.Error(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(1, 1), Overload: throttle.OverloadDegrade})))
-		require.Error(t, server.Reload(), "there is no file")
 	})
+	assert.LessOrEqual(t, throttletest.BurstSince(began, ran.times, rate, time.Second), 1)
+	require.Error(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(1, 1), Overload: throttle.OverloadDegrade})))
+	require.Error(t, server.Reload(), "there is no file")
+	return took
 }
 
 // A task that waits in its worker asks again as soon as its policy has other numbers.
-func TestServerUpdatesTasksThatWait(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
-		limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 1, Period: 30 * time.Minute}}
-		policy := throttle.Policy{Name: "api", Limits: []throttle.Limit{limit}, MaxWait: time.Hour}
-		r := newTestServer(t, redis, policy)
-		ran := newJournal()
-		server, _ := r.run(ran)
-		r.enqueue(2, asynq.Timeout(2*time.Hour))
-		ran.wait(t, 1)
-		r.eventually("one waits", func() bool { return r.peek().RetryAfter() > 30*time.Minute })
-		limit.Rate.Count = 2
-		policy.Limits = []throttle.Limit{limit}
-		require.NoError(t, server.Update(r.instead(policy)))
-		ran.wait(t, 2)
-	})
+func TestServerUpdatesTasksThatWait(t *testing.T) { scenario(updateTaskThatWaits).onEachServer(t) }
+
+func updateTaskThatWaits(t *testing.T, redis *throttletest.Server) time.Duration {
+	limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 1, Period: 30 * time.Minute}}
+	policy := throttle.Policy{Limits: []throttle.Limit{limit}, MaxWait: time.Hour}
+	r := newTestServer(t, redis, policy)
+	ran := newJournal()
+	server, _ := r.run(ran)
+	r.enqueue(2, asynq.Timeout(2*time.Hour))
+	ran.wait(t, 1)
+	r.eventually("one waits", func() bool { return r.peek().RetryAfter() > 30*time.Minute })
+	limit.Rate.Count = 2
+	policy.Limits = []throttle.Limit{limit}
+	return ran.took(t, 2, func() { require.NoError(t, server.Update(r.instead(policy))) })
 }
 
 // The line of a policy that is removed is left at once, not at the times that asynq would
 // bring its tasks back.
-func TestTasksOfRemovedPoliciesRun(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
-		r := newTestServer(t, redis, throttle.Policy{Limits: per(time.Hour)})
-		ran := newJournal()
-		const n = 130 // more than one call of recall.lua wakes
-		r.freeze()
-		r.enqueue(n)
-		server, _ := r.run(ran)
-		r.parked(n)
-		require.NoError(t, server.Update(&throttle.Config{Policies: []throttle.Policy{{Name: "other", Limits: perSecond(1, 1)}}}))
-		ran.wait(t, n)
-		r.allEnd()
-		assert.Len(t, ran.ran(), n)
-	})
+func TestTasksOfRemovedPoliciesRun(t *testing.T) { scenario(removePolicy).onEachServer(t) }
+
+func removePolicy(t *testing.T, redis *throttletest.Server) time.Duration {
+	r := newTestServer(t, redis, throttle.Policy{Limits: per(time.Hour)})
+	ran := newJournal()
+	const n = 130 // more than one call of recall.lua wakes
+	server := r.park(ran, n, "a")
+	none := &throttle.Config{Policies: []throttle.Policy{{Name: "other", Limits: per(time.Hour)}}}
+	took := ran.took(t, n, func() { require.NoError(t, server.Update(none)) })
+	r.allEnd()
+	assert.Len(t, ran.ran(), n)
+	return took
 }
 
 // Tasks in line share by lanes, and weights, that they did not have when they came.
@@ -96,10 +92,7 @@ func TestLanesComeWhileTasksStandInLine(t *testing.T) {
 		r.config.Registerer = metrics
 		ran := newJournal()
 		const n = 60
-		r.freeze()
-		r.enqueueFor(n, "0", "1")
-		server, _ := r.run(ran)
-		r.parked(n)
+		server := r.park(ran, n, "0", "1")
 		policy := r.config.Policies.Policies[0]
 		policy.Lane, policy.Weights = "tenant", map[string]int64{"1": 3}
 		require.NoError(t, server.Update(r.instead(policy)))
@@ -127,13 +120,10 @@ func TestReroutedTasksAreNotWaitedFor(t *testing.T) {
 		r.config.Registerer = metrics
 		ran := newJournal()
 		const n = 40
-		r.freeze()
-		r.enqueue(n)
-		server, _ := r.run(ran)
-		r.parked(n)
-		other := r.with("other", throttle.Policy{Limits: per(time.Hour), MaxWait: -1})
-		other.Routes = []throttle.Route{{Task: "call", Policy: "other"}}
-		require.NoError(t, server.Update(other))
+		server := r.park(ran, n, "a")
+		config := r.with("other", throttle.Policy{Limits: per(time.Hour), MaxWait: -1})
+		config.Routes = []throttle.Route{{Task: "call", Policy: "other"}}
+		require.NoError(t, server.Update(config))
 		r.open()
 		ran.wait(t, 1)
 		r.eventually("in the other line", func() bool { return r.queue().Retry == n-1 && len(r.lineKeys()) == 0 })

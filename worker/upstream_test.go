@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -43,46 +44,47 @@ func (r *testServer) call(url string, attributes map[string]string, options ...a
 
 // A refusal for one key closes that key, for its tasks on their last attempt, too, and
 // leaves others alone; nothing is charged.
-func TestRefusalClosesOneKey(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		limits := perSecond(1000, 100)
-		limits[0].Per = "user"
-		closes := map[string]time.Duration{"/ann": 30 * time.Minute, "/cat": time.Second}
-		refused, served := map[string]time.Time{}, map[string]int{}
-		var mu sync.Mutex
-		r, url := newHTTPTestServer(t, server, throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}}, func(w http.ResponseWriter, req *http.Request) {
-			mu.Lock()
-			defer mu.Unlock()
-			who := req.URL.Path
-			if closes[who] > 0 && refused[who].IsZero() {
-				refused[who] = time.Now()
-				w.Header().Set("Retry-After", fmt.Sprint(closes[who].Seconds()))
-				w.WriteHeader(http.StatusTooManyRequests)
-				return
-			}
-			assert.GreaterOrEqual(t, time.Since(refused[who]), closes[who])
-			served[who]++
-		})
-		r.serve(handler(t, worker.HTTPConfig{}).ProcessTask)
-		call := func(user string, options ...asynq.Option) {
-			r.call(url+"/"+user, map[string]string{"user": user}, options...)
+func TestRefusalClosesOneKey(t *testing.T) { scenario(refuseOneKey).onEachServer(t) }
+
+func refuseOneKey(t *testing.T, server *throttletest.Server) time.Duration {
+	limits := perSecond(1000, 100)
+	limits[0].Per = "user"
+	closes := map[string]time.Duration{"/ann": 30 * time.Minute, "/cat": time.Second}
+	refused, served := map[string]time.Time{}, map[string]int{}
+	var mu sync.Mutex
+	r, url := newHTTPTestServer(t, server, throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}}, func(w http.ResponseWriter, req *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		who := req.URL.Path
+		if closes[who] > 0 && refused[who].IsZero() {
+			refused[who] = time.Now()
+			w.Header().Set("Retry-After", fmt.Sprint(closes[who].Seconds()))
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
 		}
-		call("ann", asynq.MaxRetry(0))
-		r.eventually("it is put off", func() bool { return r.queue().Scheduled == 1 })
-		call("ann")
-		call("bob")
-		call("cat", asynq.MaxRetry(0))
-		r.eventually("the others are served", func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return served["/bob"] == 1 && served["/cat"] == 1 && r.queue().Size == 2
-		})
-		assert.Equal(t, 1, r.queue().Scheduled)
-		assert.Equal(t, 1, r.queue().Retry)
-		assert.Zero(t, r.queue().FailedTotal)
-		assert.Zero(t, r.queue().Archived)
+		assert.GreaterOrEqual(t, time.Since(refused[who]), closes[who])
+		served[who]++
 	})
+	r.serve(handler(t, worker.HTTPConfig{}).ProcessTask)
+	isServed := func(user string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return served["/"+user] == 1
+	}
+	r.call(url+"/ann", map[string]string{"user": "ann"}, asynq.MaxRetry(0))
+	r.eventually("it is put off", func() bool { return r.queue().Scheduled == 1 })
+	r.call(url+"/ann", map[string]string{"user": "ann"})
+	began := time.Now()
+	r.call(url+"/bob", map[string]string{"user": "bob"})
+	r.eventually("bob is served", func() bool { return isServed("bob") })
+	took := time.Since(began)
+	r.call(url+"/cat", map[string]string{"user": "cat"}, asynq.MaxRetry(0))
+	r.eventually("cat is served, and ann is not", func() bool { return isServed("cat") && r.queue().Size == 2 })
+	assert.Equal(t, 1, r.queue().Scheduled)
+	assert.Equal(t, 1, r.queue().Retry)
+	assert.Zero(t, r.queue().FailedTotal)
+	assert.Zero(t, r.queue().Archived)
+	return took
 }
 
 // A task that the upstream refuses again and again fails in the end, by a count of its
@@ -117,17 +119,23 @@ func TestUpstreamIsReported(t *testing.T) {
 	limits := []throttle.Limit{{
 		Name: "w", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: time.Second},
 	}}
-	r, _ := newHTTPTestServer(t, throttletest.Embedded(t), throttle.Policy{
+	r, url := newHTTPTestServer(t, throttletest.Embedded(t), throttle.Policy{
 		Limits: limits, MaxWait: 5 * time.Second, Upstream: &throttle.Upstream{API: throttle.APIGitHub},
-	}, nil)
-	api := httptest.NewServer(forbidding{quota})
-	t.Cleanup(api.Close)
+	}, func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		quota.ServeHTTP(answer, r)
+		if answer.Code == http.StatusTooManyRequests {
+			answer.Code = http.StatusForbidden // as GitHub does
+		}
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+	})
 	metrics := prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.WarnLevel)
 	r.config.Registerer, r.config.Logger, r.config.Concurrency = metrics, zap.New(core), 5
 	r.serve(handler(t, worker.HTTPConfig{}).ProcessTask)
 	for range 10 {
-		r.call(api.URL, nil)
+		r.call(url, nil)
 	}
 	r.eventually("all served", func() bool { return quota.Accepted() == 10 && r.queue().Size == 0 })
 	assert.Zero(t, r.queue().FailedTotal+r.queue().Archived)
@@ -135,22 +143,6 @@ func TestUpstreamIsReported(t *testing.T) {
 	assert.EqualValues(t, 5, told["rampmeter_upstream_limit"])
 	assert.GreaterOrEqual(t, told["rampmeter_upstream_readings_total"], 10.0)
 	assert.Equal(t, 1, logs.FilterMessageSnippet("allows less").Len())
-}
-
-// forbidding answers 403 instead of 429, as GitHub does.
-type forbidding struct{ http.Handler }
-
-func (f forbidding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.Handler.ServeHTTP(forbiddingWriter{w}, r)
-}
-
-type forbiddingWriter struct{ http.ResponseWriter }
-
-func (w forbiddingWriter) WriteHeader(status int) {
-	if status == http.StatusTooManyRequests {
-		status = http.StatusForbidden
-	}
-	w.ResponseWriter.WriteHeader(status)
 }
 
 // A call whose task died without a word counts as made, and no more than that: the
