@@ -4,8 +4,7 @@ package throttle_test
 
 import "testing"
 
-// Random stories of make test, and many more of them; but for those that cancel slots of
-// a token bucket, which after two of them that lie before a third forgets the third.
+// Random stories of make test, and many more of them.
 func TestProveStories(t *testing.T) {
 	moreStories = 50
 	if testing.Short() {
@@ -13,6 +12,9 @@ func TestProveStories(t *testing.T) {
 	}
 	for name, test := range map[string]func(*testing.T){
 		"patience":         TestPatienceIsRewarded,
+		"cancels":          TestNeverOverWhateverIsCancelled,
+		"given back":       TestPutOffSlotsGivenBack,
+		"combinations":     TestCombinationsKeepEveryLimit,
 		"headroom":         TestHeadroomIsNeverOver,
 		"slots put off":    TestPutOffSlotsLeaveOthersTheirs,
 		"together":         TestTogetherAsOneByOne,

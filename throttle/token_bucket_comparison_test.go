@@ -19,12 +19,15 @@ type bucketOracle struct {
 	full                    int64         // parts
 	free                    []bucketSlot
 	granted                 []bucketSlot
+	// What was given back out of the midst of others, and the latest full there was; both
+	// in microseconds, and forgotten when no reservation can tell of them any more.
+	returned, latest int64
 }
 
 // bucketSlot is a reservation: its start in microseconds, its tokens, when the bucket
 // was full again after it, in parts, and by which numbers: how long it took to fill, and
-// what it held.
-type bucketSlot struct{ at, cost, full, fill, capacity int64 }
+// what it held; and what had been given back by then.
+type bucketSlot struct{ at, cost, full, fill, capacity, returned int64 }
 
 func newBucketOracle(l Limit) oracle {
 	return &bucketOracle{
@@ -59,12 +62,13 @@ func (o *bucketOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 	o.settle(now)
 	if from := o.freeAt(at, cost); from != nil {
 		from.cost -= cost
-		o.granted = append(o.granted, bucketSlot{at, cost, from.full, from.fill, from.capacity})
+		o.granted = append(o.granted, bucketSlot{at, cost, from.full, from.fill, from.capacity, from.returned})
 		o.free = slices.DeleteFunc(o.free, func(s bucketSlot) bool { return s.cost == 0 })
 		return true, at
 	}
 	o.full = max(o.full, o.parts(at)) + cost*o.period
-	o.granted = append(o.granted, bucketSlot{at, cost, o.full, o.fill(), o.capacity})
+	o.granted = append(o.granted, bucketSlot{at, cost, o.full, o.fill(), o.capacity, o.returned})
+	o.settle(now)
 	return true, at
 }
 
@@ -80,9 +84,25 @@ func (o *bucketOracle) freeAt(at, cost int64) *bucketSlot {
 // settle drops the free slots that nobody took in time.
 func (o *bucketOracle) settle(now int64) {
 	o.free = slices.DeleteFunc(o.free, func(s bucketSlot) bool { return s.at < now })
+	if o.returned, o.latest = o.given(now); o.returned > 0 {
+		return
+	}
 	if o.us(o.full) <= now { // full: nothing is kept of it
 		o.full, o.free = alwaysFull, nil
 	}
+}
+
+// given is what was given back, and the latest full there was.
+func (o *bucketOracle) given(now int64) (returned, latest int64) {
+	if o.returned == 0 || o.latest+o.fill() <= now {
+		return 0, o.us(o.full)
+	}
+	return o.returned, max(o.latest, o.us(o.full))
+}
+
+// isNewest reports whether nothing has come after a reservation.
+func (o *bucketOracle) isNewest(s bucketSlot) bool {
+	return s.full+s.returned*o.count == o.full+o.returned*o.count
 }
 
 // fill is how long an empty bucket takes to fill.
@@ -97,29 +117,38 @@ func (o *bucketOracle) tells(s bucketSlot) bool {
 // returnable is how many tokens of a reservation can come back: as many as neither
 // the refill has brought back nor a later slot was built on.
 func (o *bucketOracle) returnable(now int64, s bucketSlot) int64 {
-	empty := o.us(o.full) - ceilDiv(o.capacity*o.period, o.count) // of the last slot ahead
-	us := floorDiv(s.full, o.count) + comparisonEpoch - max(now, empty)
+	lastSlot := o.latest - floorDiv(o.capacity*o.period, o.count)
+	us := floorDiv(s.full, o.count) + comparisonEpoch + s.returned - o.returned - max(now, lastSlot)
 	if us <= 0 {
 		return 0
 	}
 	return us * o.count / o.period
 }
 
+// give gives tokens back out of the midst of others.
+func (o *bucketOracle) give(tokens int64) {
+	o.full -= tokens * o.period
+	o.returned += ceilDiv(tokens*o.period, o.count)
+}
+
 func (o *bucketOracle) cancel(now int64, nth int) {
 	o.meet(now)
+	was := *o
+	o.returned, o.latest = o.given(now)
 	s := o.granted[nth]
 	free := slices.DeleteFunc(slices.Clone(o.free), func(s bucketSlot) bool { return s.at < now })
 	switch {
 	case !o.tells(s):
+		*o = was
 		return
-	case s.full == o.full:
+	case o.isNewest(s):
 		o.full -= s.cost * o.period
-		for len(free) > 0 && free[len(free)-1].full == o.full {
+		for len(free) > 0 && o.isNewest(free[len(free)-1]) {
 			o.full -= free[len(free)-1].cost * o.period
 			free = free[:len(free)-1]
 		}
 	case o.returnable(now, s) >= s.cost:
-		o.full -= s.cost * o.period
+		o.give(s.cost)
 	case s.at >= now && s.at < floorDiv(o.full, o.count)+comparisonEpoch && len(free) < 64:
 		i := slices.IndexFunc(free, func(f bucketSlot) bool { return f.at > s.at })
 		if i < 0 {
@@ -127,6 +156,7 @@ func (o *bucketOracle) cancel(now int64, nth int) {
 		}
 		free = slices.Insert(free, i, s)
 	default:
+		*o = was
 		return
 	}
 	o.free = free
@@ -137,19 +167,23 @@ func (o *bucketOracle) adjust(now int64, nth int, more int64) {
 	o.meet(now)
 	s := &o.granted[nth]
 	defer func() { s.cost += more }()
+	was := *o
+	o.returned, o.latest = o.given(now)
 	moved := more
 	if more < 0 && !o.tells(*s) {
 		moved = 0
 	} else if more < 0 {
 		moved = -min(-more, o.returnable(now, *s))
 	}
-	if moved == 0 {
+	switch {
+	case moved == 0:
+		*o = was
 		return
+	case moved > 0:
+		o.full = max(o.full, o.parts(now)) + moved*o.period
+	default:
+		o.give(-moved)
 	}
-	if moved > 0 {
-		o.full = max(o.full, o.parts(now))
-	}
-	o.full += moved * o.period
 	o.settle(now)
 }
 
@@ -180,6 +214,7 @@ func (o *bucketOracle) meet(now int64) {
 	}
 	if was == is && o.capacity == next.capacity {
 		next.full, next.free = next.parts(floorDiv(o.full, o.count)+comparisonEpoch)+(o.full-floorDiv(o.full, o.count)*o.count), o.free
+		next.returned, next.latest = o.returned, o.latest
 	}
 	*o = *next
 	o.settle(now)
@@ -197,7 +232,7 @@ func (o *bucketOracle) status(now int64) (remaining, resetAfter int64) {
 
 func (o *bucketOracle) flush() {
 	o.meet(comparisonEpoch)
-	o.full, o.free, o.granted = alwaysFull, nil, nil
+	o.full, o.free, o.granted, o.returned, o.latest = alwaysFull, nil, nil, 0, 0
 }
 
 // alwaysFull is an instant, in parts, before any that a story reaches.

@@ -17,14 +17,14 @@ var outages = map[string]struct {
 	begin   func(s *testFleet, redis *throttletest.Proxy)
 	noticed bool
 }{
-	"refused": {func(_ *testFleet, redis *throttletest.Proxy) { redis.Cut() }, true},
+	"cut": {func(_ *testFleet, redis *throttletest.Proxy) { redis.Cut() }, true},
 	"silent":  {func(_ *testFleet, redis *throttletest.Proxy) { redis.Hold() }, true},
 	"forgetful": {func(s *testFleet, _ *throttletest.Proxy) {
 		require.NoError(s, s.redis.Client().ScriptFlush(s.Context()).Err())
 	}, false},
 }
 
-// Law 10, in the middle of a backlog, for all workers at once: Redis refuses
+// Law 10, in the middle of a backlog, for all workers at once: Redis ends
 // connections, says nothing, or has forgotten its scripts. Nothing starts that may not;
 // no task is lost, charged or archived; and the workers go on by themselves.
 func TestRedisOutage(t *testing.T) {

@@ -100,20 +100,17 @@ func TestWorkerFromStartToEnd(t *testing.T) {
 
 func TestHealthFollowsRedis(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*testing.T, *throttletest.Server){
-		"gone": func(t *testing.T, redis *throttletest.Server) { require.NoError(t, redis.Close()) },
-		"silent": func(t *testing.T, redis *throttletest.Server) {
-			require.NoError(t, redis.Client().Do(t.Context(), "CLIENT", "PAUSE", "60000", "ALL").Err())
-		},
+	for name, lose := range map[string]func(*throttletest.Proxy){
+		"gone": (*throttletest.Proxy).Cut, "silent": (*throttletest.Proxy).Hold,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			redis := throttletest.Redis(t)
+			redis := throttletest.NewProxy(t, throttletest.Redis(t).Addr())
 			r := start(t, redis.Addr())
 			status, _ := get(t, "http://"+r.status+"/healthz")
 			require.Equal(t, http.StatusOK, status)
 
-			lose(t, redis)
+			lose(redis)
 			status, body := get(t, "http://"+r.status+"/healthz")
 			assert.Equal(t, http.StatusServiceUnavailable, status)
 			var health struct{ Status, Reason string }
@@ -121,7 +118,7 @@ func TestHealthFollowsRedis(t *testing.T) {
 			assert.Equal(t, "unavailable", health.Status)
 			assert.Contains(t, health.Reason, "no answer from Redis at "+redis.Addr()+": ")
 
-			require.NoError(t, redis.Close())
+			redis.Cut()
 			assert.Equal(t, exitOK, r.end())
 		})
 	}

@@ -60,7 +60,7 @@ local function place_of(slots, at)
   return place, slots[place] and slots[place].at == at
 end
 
-local function insert(state, limit, cost, at)
+local function insert(state, limit, cost, at, now)
   local slots = state.put_off or {}
   state.put_off = slots
   local place, is_there = place_of(slots, at)
@@ -69,7 +69,7 @@ local function insert(state, limit, cost, at)
   else
     table.insert(slots, place, { at = at, cost = cost })
     if #slots > MAX_PUT_OFF then
-      settle(state, limit)
+      settle(state, limit, now)
     end
   end
 end
@@ -78,12 +78,12 @@ end
 function put_off.settle(state, limit, now)
   local token_us = limit.token_us + min(limit.token_parts, 1)
   while state.put_off and room_until(state, latest_tats(state, limit)[1], now) < token_us do
-    settle(state, limit)
+    settle(state, limit, now)
   end
 end
 
 function put_off.take(state, limit, cost, at, now)
-  insert(state, limit, cost, at)
+  insert(state, limit, cost, at, now)
   put_off.settle(state, limit, now)
 end
 

@@ -13,9 +13,15 @@
 -- A slot that another limit puts off is no part of the TAT until its time has come;
 -- see fragments/put_off.lua, which is there if there are other limits.
 --
+-- What was given back out of the midst of others moves the TAT back, but not the slots
+-- ahead, the last of which is then later than the TAT tells; as it is where a slot that
+-- was put off is a part of the TAT before its time. So how much was given back, and the
+-- latest TAT there was, are kept until no receipt can tell of them any more.
+--
 -- State: "<tat_us>/<full>" or "<tat_us>+<part>/<full>", where full is how long an empty
 --        bucket took to fill when this was written, and what it held then, as in
---        "3600s5000" or, where that are no whole seconds, "50000u5"; then for each
+--        "3600s5000" or, where that are no whole seconds, "50000u5"; then, if
+--        they matter, "~<given_back_us>~<latest_tat_us>"; then for each
 --        instant of slots that were put off "@<slot_us>:<cost>", and for each free
 --        slot ";<slot_us>:<cost>:<tat_us>:<part>" with the TAT and part that its
 --        reservation left behind. Where the limit keeps something, what
@@ -60,10 +66,14 @@ local function start(state, limit, cost, at)
   move(state, limit, cost)
 end
 
--- Makes the first of the slots that were put off a part of the TAT.
-local function settle(state, limit)
+-- Makes the first of the slots that were put off a part of the TAT, which tells of no
+-- slot ahead that is so late.
+local function settle(state, limit, now)
   local slot = table.remove(state.put_off, 1)
   start(state, limit, slot.cost, slot.at)
+  if slot.at > now then
+    state.latest = max(state.latest or 0, slot.at + limit.full_us)
+  end
   if #state.put_off == 0 then
     state.put_off = nil
   end
@@ -91,8 +101,8 @@ end
 
 -- Reads a state with more than a TAT in it; see above.
 local function load_all(raw, limit, now)
-  local tat, part, was_full, unit, was_capacity, left_over, slots, free =
-    string.match(raw, '^(%d+)%+?(%d*)/(%d+)([su])(%d+)(!?[%d,]*)([@%d:]*)(.*)$')
+  local tat, part, was_full, unit, was_capacity, returned, left_over, slots, free =
+    string.match(raw, '^(%d+)%+?(%d*)/(%d+)([su])(%d+)([~%d]*)(!?[%d,]*)([@%d:]*)(.*)$')
   if not tat or string.find(free, '^[^;]') then
     return { tat = 0, part = 0, is_foreign = true }
   end
@@ -106,8 +116,12 @@ local function load_all(raw, limit, now)
     state.spare = limit.keeps and spare.load('', now, state.tat) or nil
     return state
   end
+  local returned_us, latest = string.match(returned, '^~(%d+)~(%d+)$')
+  if returned_us and latest + limit.full_us > now then
+    state.returned, state.latest = tonumber(returned_us), tonumber(latest)
+  end
   while state.put_off and (not put_off or limit.keeps or state.put_off[1].at <= now) do
-    settle(state, limit)
+    settle(state, limit, now)
   end
   if limit.keeps then
     state.spare = spare.load(left_over, now, state.tat)
@@ -172,9 +186,10 @@ local function take_free(state, cost, at)
   end
 end
 
--- The receipt is the TAT that was left behind, and its part, marked with the numbers by
--- which it was reckoned: they tell nothing of a TAT that was converted to others. Of a
--- slot that was put off it is a TAT that is not later, and the mark alone, below zero.
+-- The receipt is the TAT that was left behind, as if nothing had been given back before,
+-- and its part, marked with the numbers by which it was reckoned: they tell nothing of a
+-- TAT that was converted to others. Of a slot that was put off it is a TAT that is not
+-- later, and the mark alone, below zero.
 local MARKS = 2 ^ 26
 
 local function marked_part(state, limit)
@@ -188,17 +203,23 @@ function token_bucket.take(state, limit, cost, at, now)
   end
   if put_off and not limit.keeps and at > max(now, by_tat(state, limit, cost)) then
     put_off.take(state, limit, cost, at, now)
-    return at + (worth(limit, cost)), -1 - limit.mark
+    return at + (worth(limit, cost)) + (state.returned or 0), -1 - limit.mark
   end
   local before = limit.keeps and token_bucket.status(state, limit, now)
   start(state, limit, cost, at)
+  local receipt, part = state.tat + (state.returned or 0), marked_part(state, limit)
   if state.put_off then
     put_off.settle(state, limit, now)
   end
   if limit.keeps then
     state.spare = spare.note(state.spare, before, token_bucket.status(state, limit, at), cost, at, now)
   end
-  return state.tat, marked_part(state, limit)
+  return receipt, part
+end
+
+-- The latest TAT there was that receipts tell of.
+local function latest_tat(state)
+  return max(state.latest or 0, state.tat + min(state.part, 1))
 end
 
 -- Where a token is worth whole microseconds.
@@ -239,6 +260,12 @@ function token_bucket.store(state, limit, now)
     text = text .. '+' .. int(state.part)
   end
   text = text .. '/' .. limit.full_text
+  local last = state.put_off and put_off.last(state, limit) or state
+  local matters = last.tat + min(last.part, 1)
+  if state.returned or state.latest then
+    text = string.format('%s~%d~%d', text, state.returned or 0, latest_tat(state))
+    matters = max(matters, latest_tat(state) + limit.full_us)
+  end
   if state.spare then
     text = text .. spare.store(state.spare)
   end
@@ -248,6 +275,5 @@ function token_bucket.store(state, limit, now)
   for _, free in ipairs(state.free or {}) do
     text = text .. string.format(';%d:%d:%d:%d', free.slot, free.cost, free.tat, free.part)
   end
-  local last = state.put_off and put_off.last(state, limit) or state
-  return text, ttl_ms(last.tat + min(last.part, 1) - now)
+  return text, ttl_ms(matters - now)
 end

@@ -4,21 +4,29 @@ local function is_of_now(limit, part)
   return part % MARKS == limit.mark or part == -1 - limit.mark
 end
 
--- How many tokens of a take that left `tat` behind can be taken out of the TAT.
--- The bucket has not been full since, as long as `tat` lies ahead; and each slot
--- ahead, the last of which is one full bucket before the TAT, must still find the
--- bucket as empty as it was reckoned.
-local function returnable(state, limit, tat, now)
-  local us = tat - max(now, state.tat + min(state.part, 1) - limit.full_us)
+-- How many tokens of a take with that receipt can be taken out of the TAT. The bucket
+-- has not been full since, as long as the TAT that the take left behind, less what was
+-- given back since, lies ahead; and each slot ahead, the last of which is one full bucket
+-- before the latest TAT, must still find the bucket as empty as it was reckoned.
+local function returnable(state, limit, receipt, now)
+  local us = receipt - (state.returned or 0) - max(now, latest_tat(state) - (worth(limit, limit.capacity)))
   if us <= 0 then
     return 0
   end
   return tokens_in(limit, us)
 end
 
+-- Takes tokens out of the TAT that are returnable.
+local function give(state, limit, tokens)
+  local us, part = worth(limit, tokens)
+  state.latest = latest_tat(state)
+  state.returned = (state.returned or 0) + us + min(part, 1)
+  move(state, limit, -tokens)
+end
+
 -- Takes the newest reservation out of the TAT, if it is this one.
-local function undo(state, limit, cost, tat, part)
-  if state.tat ~= tat or marked_part(state, limit) ~= part then
+local function undo(state, limit, cost, receipt, part)
+  if state.tat + (state.returned or 0) ~= receipt or marked_part(state, limit) ~= part then
     return false
   end
   move(state, limit, -cost)
@@ -41,7 +49,7 @@ function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
     return true
   end
   if returnable(state, limit, tat, now) >= cost then
-    move(state, limit, -cost)
+    give(state, limit, cost)
     return true
   end
   local free = state.free or {}
@@ -72,8 +80,12 @@ function token_bucket.adjust(state, limit, more, slot, now, tat, part)
   end
   if more < 0 then
     more = -min(-more, returnable(state, limit, tat, now))
+    if more < 0 then
+      give(state, limit, -more)
+    end
+  else
+    move(state, limit, more)
   end
-  move(state, limit, more)
   if state.spare and more > 0 then
     state.spare.low = 0
   end

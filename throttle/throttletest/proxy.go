@@ -11,27 +11,30 @@ import (
 // Proxy is a way to a server that a test can break and mend. It is safe for
 // concurrent use.
 type Proxy struct {
-	server string
-	addr   string
-	tb     testing.TB
-	copies sync.WaitGroup
-
-	mu       sync.Mutex
+	server   string
 	listener net.Listener
-	conns    map[net.Conn]struct{}
-	passes   chan struct{} // closed while what is sent arrives
-	loses    []byte        // in the request whose answer is lost; nil: none is
+	copies   sync.WaitGroup
+
+	mu     sync.Mutex
+	isCut  bool
+	conns  map[net.Conn]struct{}
+	passes chan struct{} // closed while what is sent arrives
+	loses  []byte        // in the request whose answer is lost; nil: none is
 }
 
 // NewProxy listens on a free port of 127.0.0.1 until the test ends, and passes on
 // what comes to the server at that host:port.
 func NewProxy(tb testing.TB, server string) *Proxy {
 	tb.Helper()
-	p := &Proxy{server: server, addr: "127.0.0.1:0", tb: tb, conns: map[net.Conn]struct{}{}, passes: make(chan struct{})}
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{server: server, listener: listener, conns: map[net.Conn]struct{}{}, passes: make(chan struct{})}
 	close(p.passes)
-	p.listen()
+	p.copies.Go(p.accept)
 	tb.Cleanup(func() {
-		p.Cut()
+		_ = listener.Close()
 		p.Mend()
 		p.Cut()
 		p.copies.Wait()
@@ -39,17 +42,15 @@ func NewProxy(tb testing.TB, server string) *Proxy {
 	return p
 }
 
-// Addr is where the proxy listens, as host:port, the same after Cut and Mend.
-func (p *Proxy) Addr() string { return p.addr }
+// Addr is where the proxy listens, as host:port.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Cut ends all connections, and refuses others, until Mend.
+// Cut ends all connections, and others as soon as they are made, until Mend. The port
+// stays the proxy's, or somebody else might get it.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.listener != nil {
-		_ = p.listener.Close()
-	}
-	p.listener = nil
+	p.isCut = true
 	for conn := range p.conns {
 		_ = conn.Close()
 	}
@@ -75,9 +76,7 @@ func (p *Proxy) Mend() {
 	default:
 		close(p.passes)
 	}
-	if p.listener == nil {
-		p.listen()
-	}
+	p.isCut = false
 }
 
 // LoseReply passes the next request on that has this text in it, in whatever case,
@@ -95,20 +94,9 @@ func (p *Proxy) Lost() bool {
 	return p.loses == nil
 }
 
-// listen needs the lock, but at the start.
-func (p *Proxy) listen() {
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", p.addr)
-	if err != nil {
-		p.tb.Errorf("listen again on %s: %v", p.addr, err)
-		return
-	}
-	p.listener, p.addr = listener, listener.Addr().String()
-	p.copies.Go(func() { p.accept(listener) })
-}
-
-func (p *Proxy) accept(listener net.Listener) {
+func (p *Proxy) accept() {
 	for {
-		client, err := listener.Accept()
+		client, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
@@ -118,11 +106,10 @@ func (p *Proxy) accept(listener net.Listener) {
 			continue
 		}
 		p.mu.Lock()
-		if p.listener != listener { // it was cut while this one was on its way
-			_ = client.Close()
-			_ = server.Close()
+		if p.isCut {
+			_, _ = client.Close(), server.Close()
 			p.mu.Unlock()
-			return
+			continue
 		}
 		p.conns[client], p.conns[server] = struct{}{}, struct{}{}
 		p.mu.Unlock()
