@@ -17,8 +17,8 @@ var outages = map[string]struct {
 	begin   func(s *testFleet, redis *throttletest.Proxy)
 	noticed bool
 }{
-	"cut": {func(_ *testFleet, redis *throttletest.Proxy) { redis.Cut() }, true},
-	"silent":  {func(_ *testFleet, redis *throttletest.Proxy) { redis.Hold() }, true},
+	"cut":    {func(_ *testFleet, redis *throttletest.Proxy) { redis.Cut() }, true},
+	"silent": {func(_ *testFleet, redis *throttletest.Proxy) { redis.Hold() }, true},
 	"forgetful": {func(s *testFleet, _ *throttletest.Proxy) {
 		require.NoError(s, s.redis.Client().ScriptFlush(s.Context()).Err())
 	}, false},
