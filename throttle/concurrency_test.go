@@ -298,51 +298,6 @@ func TestConcurrencyDenialsAndPeeksWriteNothing(t *testing.T) {
 	assert.Equal(t, before, b.contents())
 }
 
-// Law 12: a key lives as long as its last lease and no longer.
-func TestConcurrencyKeyExpiresWithItsLastLease(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		policy := throttletest.UniqueName(t)
-		const lease = time.Hour // so that no pause is long against it
-		limit := slots(3)
-		limit.Lease = lease
-		limiter := newLimiter(t, server.Client(), policy, limit)
-		var reservations []*throttle.Reservation
-		for range 2 {
-			r, err := limiter.Reserve(t.Context(), throttle.Request{Policy: policy, Attributes: map[string]string{"cost": "2"}})
-			require.NoError(t, err)
-			reservations = append(reservations, r)
-		}
-		key := "rm:{" + policy + "}:slots"
-		ttl := server.Client().PTTL(t.Context(), key).Val()
-		assert.Greater(t, ttl, lease/2)
-		assert.LessOrEqual(t, ttl, lease+time.Millisecond)
-		for _, r := range reservations {
-			require.NoError(t, r.Release(t.Context()))
-		}
-		assert.Zero(t, server.Client().Exists(t.Context(), key).Val())
-	})
-}
-
-// A key of somebody else's is not touched, and neither is any other.
-func TestConcurrencyForeignKey(t *testing.T) {
-	t.Parallel()
-	for kind, write := range map[string]func(b *testLimiter) error{
-		"string": func(b *testLimiter) error { return b.client.Set(b.t.Context(), "rm:{api}:slots", "x", 0).Err() },
-		"list":   func(b *testLimiter) error { return b.client.RPush(b.t.Context(), "rm:{api}:slots", "x").Err() },
-	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			b := newTestLimiter(t, bucket("rate", 1, time.Second, 1), slots(2))
-			require.NoError(t, write(b))
-			before := b.contents()
-			_, err := b.limiter.Reserve(t.Context(), request(0))
-			require.ErrorContains(t, err, "RAMPMETER key rm:{api}:slots holds something else than the state of its limit")
-			assert.Equal(t, before, b.contents())
-		})
-	}
-}
-
 // A clock set back keeps a dead task's lease for one period more, not for as long
 // as it was set back.
 func TestConcurrencyClockSetBack(t *testing.T) {

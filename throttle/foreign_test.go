@@ -15,16 +15,25 @@ import (
 // it and the other limits stay as they are.
 func TestForeignKeyIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		policy, client := throttletest.UniqueName(t), server.Client()
-		limiter := newLimiter(t, client, policy,
-			bucket("a", 1, time.Minute, 1), bucket("b", 1, time.Minute, 1))
-		foreign := "rm:{" + policy + "}:b"
-		require.NoError(t, client.LPush(t.Context(), foreign, "mine").Err())
-		_, err := limiter.Reserve(t.Context(), throttle.Request{Policy: policy})
-		require.ErrorContains(t, err, foreign)
-		assert.Equal(t, int64(0), client.Exists(t.Context(), "rm:{"+policy+"}:a").Val())
-		assert.Equal(t, "list", client.Type(t.Context(), foreign).Val())
+	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+			const key = "rm:{api}:l"
+			client, other := server.Client(), bucket("other", 1, time.Minute, 1)
+			limiter := newLimiter(t, client, "api", other, limit, bucket("more", 1, time.Minute, 1))
+			for kind, put := range map[string]func() error{
+				"string": func() error { return client.Set(t.Context(), key, "mine", 0).Err() },
+				"hash":   func() error { return client.HSet(t.Context(), key, "mine", 1).Err() },
+				"list":   func() error { return client.RPush(t.Context(), key, "mine").Err() },
+				"set":    func() error { return client.SAdd(t.Context(), key, "mine").Err() },
+			} {
+				require.NoError(t, put())
+				_, err := limiter.Reserve(t.Context(), request(0))
+				require.ErrorContains(t, err, "RAMPMETER key "+key+" holds", kind)
+				assert.Equal(t, kind, client.Type(t.Context(), key).Val())
+				assert.EqualValues(t, 1, client.DBSize(t.Context()).Val(), "this key alone")
+				require.NoError(t, client.Del(t.Context(), key).Err())
+			}
+		})
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // Well-known limiters have bugs that were measured. Each has a test here that our
@@ -74,11 +75,12 @@ func TestBugTTLShorterThanTheState(t *testing.T) {
 }
 
 // Denials that consume lock out who asks again; peeks that consume, or write, count
-// calls nobody made.
+// calls nobody made. Here with slots ahead, too, and with what can never pass.
 func TestBugDenialsAndPeeksConsume(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
-		b := newTestLimiter(t, limit)
+		limit.Cost = "points"
+		b := newTestLimiter(t, limit, bucket("other", 50, time.Hour, 50))
 		peek := func() {
 			_, err := b.limiter.Peek(t.Context(), request(0))
 			require.NoError(t, err)
@@ -86,32 +88,50 @@ func TestBugDenialsAndPeeksConsume(t *testing.T) {
 		peek()
 		require.Empty(t, b.contents(), "a peek wrote")
 		spend(b)
+		b.reserve(time.Hour, "points", "2")
 		before := b.contents()
-		for range 20 {
-			require.Equal(t, throttle.Denied, b.reserve(0).Outcome)
+		for _, points := range []string{"1", "3", "5"} {
+			require.Equal(t, throttle.Denied, b.reserve(0, "points", points).Outcome)
+			require.Equal(t, throttle.Denied, b.reserve(time.Second, "points", points).Outcome)
+			require.Equal(t, throttle.Never, b.reserve(time.Hour, "points", points+"0").Outcome)
 			peek()
 		}
 		assert.Equal(t, before, b.contents())
 	})
 }
 
-// Keys that never expire fill the server.
+// Keys that never expire fill the server; and keys that expire while their state matters
+// let too many through. An hour is long against any pause.
 func TestBugKeysWithoutExpiry(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, limit throttle.Limit) {
 		limit.Per = "user"
-		b := newTestLimiter(t, limit)
-		for i := range 20 {
-			r := b.reserve(time.Minute, "user", strconv.Itoa(i))
-			require.Equal(t, throttle.Granted, r.Outcome)
-			if i%2 == 0 {
-				require.NoError(t, r.Cancel(t.Context()))
+		if limit.Rate.Period = time.Hour; limit.Algorithm == throttle.Concurrency {
+			limit.Rate.Period, limit.Lease = 0, time.Hour
+		}
+		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+			limiter, client := newLimiter(t, server.Client(), "api", limit), server.Client()
+			for i := range 20 {
+				user := strconv.Itoa(i)
+				r, err := limiter.Reserve(t.Context(), request(time.Hour, "user", user))
+				require.NoError(t, err)
+				require.Equal(t, throttle.Granted, r.Outcome)
+				left := client.PTTL(t.Context(), "rm:{api}:l:"+user).Val()
+				reset := r.Limits[0].ResetAfter
+				assert.LessOrEqual(t, left, reset+time.Second+time.Millisecond, "a log's second is for clocks set back")
+				assert.Greater(t, left, reset-30*time.Minute)
+				if i%2 == 0 {
+					require.NoError(t, r.Cancel(t.Context()))
+				}
 			}
-		}
-		for key := range b.contents() {
-			assert.Positive(t, b.client.PTTL(t.Context(), key).Val(), key)
-		}
-		b.clock.Advance(time.Hour)
+			require.NoError(t, limiter.Freeze(t.Context(), "api", time.Hour))
+			for _, key := range client.Keys(t.Context(), "*").Val() {
+				assert.Positive(t, client.PTTL(t.Context(), key).Val(), key)
+			}
+		})
+		b := newTestLimiter(t, limit)
+		b.reserve(time.Minute, "user", "ann")
+		b.clock.Advance(3 * time.Hour)
 		assert.Empty(t, b.contents())
 	})
 }

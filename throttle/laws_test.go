@@ -147,6 +147,13 @@ func TestNeverOverWhateverIsCancelled(t *testing.T) {
 			func(count, burst int64) int64 { return burst + count },
 			func(starts []time.Time, _ int64) int { return throttletest.MaxInAnyInterval(starts, time.Second) },
 		},
+		"sliding log": {
+			func(count, _ int64) throttle.Limit {
+				return throttle.Limit{Name: "l", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: count, Period: time.Second}}
+			},
+			func(count, _ int64) int64 { return count },
+			func(starts []time.Time, _ int64) int { return throttletest.MaxInAnyInterval(starts, time.Second) },
+		},
 		"fixed window by the clock": {
 			func(count, _ int64) throttle.Limit { return window("l", count, time.Second, throttle.AnchorClock) },
 			func(count, _ int64) int64 { return count },
@@ -197,31 +204,6 @@ func startsOf(b *testLimiter, random *rand.Rand) (starts []time.Time) {
 		starts = append(starts, r.At)
 	}
 	return starts
-}
-
-// Everything expires, and not before it stops mattering.
-func TestEveryKeyExpires(t *testing.T) {
-	t.Parallel()
-	b := newTestLimiter(t, bucket("b", 7, time.Second, 3), window("w", 3, time.Minute, throttle.AnchorFirst))
-	for range 3 {
-		require.Equal(t, throttle.Granted, b.reserve(time.Minute).Outcome)
-	}
-	r := b.reserve(0)
-	require.NoError(t, b.limiter.Freeze(t.Context(), "api", time.Second))
-	reset := map[string]time.Duration{
-		"rm:{api}:b": r.Limits[0].ResetAfter, "rm:{api}:w": r.Limits[1].ResetAfter, "rm:{api}/freeze": time.Second,
-	}
-	keys, err := b.client.Keys(t.Context(), "*").Result()
-	require.NoError(t, err)
-	assert.Len(t, keys, 3)
-	for _, key := range keys {
-		ttl := b.client.PTTL(t.Context(), key).Val()
-		assert.Positive(t, ttl, key)
-		assert.GreaterOrEqual(t, ttl, reset[key], key)
-		assert.LessOrEqual(t, ttl, 2*time.Minute, key)
-	}
-	b.clock.Advance(2 * time.Minute)
-	assert.Empty(t, b.contents())
 }
 
 // A waiting request gets the first instant at which all limits pass, and takes

@@ -264,9 +264,10 @@ func (p *simulation) isFair(shares map[string]float64) {
 			}
 			lead, least, most := 0.0, 0.0, 0.0
 			for _, s := range p.starts[from:to] {
-				if s.lane == a {
+				switch s.lane {
+				case a:
 					lead += shares[a]
-				} else if s.lane == b {
+				case b:
 					lead -= shares[b]
 				}
 				least, most = min(least, lead), max(most, lead)

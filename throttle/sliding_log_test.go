@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -338,71 +337,6 @@ func TestSlidingLogNumbersChange(t *testing.T) {
 	})
 }
 
-// Law 2: a denial, a peek and an impossible request leave the server as it was.
-func TestSlidingLogDenialsChangeNothing(t *testing.T) {
-	t.Parallel()
-	b := newLogLimiter(t, throttletest.Redis(t), slidingLog("log", 3, time.Minute), slidingLog("short", 2, time.Second))
-	for range 2 {
-		b.granted("a", 1, 0)
-	}
-	b.granted("ahead", 1, time.Hour)
-	b.at(time.Second)
-	dump := func() (dumps []string) {
-		for _, limit := range []string{"log", "short"} {
-			dumps = append(dumps, b.client.Dump(t.Context(), "rm:{api}:"+limit).Val())
-		}
-		return dumps
-	}
-	before, keys := dump(), b.client.DBSize(t.Context()).Val()
-	for range 3 {
-		assert.Equal(t, throttle.Denied, b.reserve("d", 2, time.Second).Outcome)
-		assert.Equal(t, throttle.Never, b.reserve("n", 4, time.Hour).Outcome)
-		b.peek(1)
-	}
-	assert.Equal(t, before, dump())
-	assert.Equal(t, keys, b.client.DBSize(t.Context()).Val())
-}
-
-// Somebody else's key is an error that names it, and no limit takes anything.
-func TestSlidingLogForeignKey(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogLimiter(t, server, slidingLog("first", 3, time.Minute), slidingLog("log", 3, time.Minute),
-			window("window", 3, time.Minute, ""))
-		const key = "rm:{api}:log"
-		for kind, put := range map[string]func() error{
-			"string": func() error { return b.client.Set(t.Context(), key, "mine", 0).Err() },
-			"hash":   func() error { return b.client.HSet(t.Context(), key, "mine", 1).Err() },
-			"list":   func() error { return b.client.RPush(t.Context(), key, "mine").Err() },
-			"zset":   func() error { return b.client.ZAdd(t.Context(), key, redis.Z{Score: 1, Member: "mine"}).Err() },
-		} {
-			require.NoError(t, put())
-			_, err := b.limiter.Reserve(t.Context(), request(0))
-			require.ErrorContains(t, err, "RAMPMETER key "+key+" holds something else than the state of its limit", kind)
-			assert.Equal(t, kind, b.client.Type(t.Context(), key).Val())
-			assert.Equal(t, int64(2), b.client.DBSize(t.Context()).Val(), "this key and the clock")
-			require.NoError(t, b.client.Del(t.Context(), key).Err())
-		}
-	})
-}
-
-// Law 12: the key ends by itself, a period after the last start or slot.
-func TestSlidingLogKeyExpires(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		const period = time.Hour // so that no pause is long against it
-		limiter := newLimiter(t, server.Client(), "api", slidingLog("log", 1, period))
-		for n := range 3 {
-			r, err := limiter.Reserve(t.Context(), request(3*period))
-			require.NoError(t, err)
-			left := server.Client().PTTL(t.Context(), "rm:{api}:log").Val()
-			matters := r.At.Add(period).Sub(r.Now) + time.Second // by a clock set back, too
-			assert.LessOrEqual(t, left, matters+time.Millisecond, "slot %d", n)
-			assert.Greater(t, left, matters-period/2, "slot %d", n)
-		}
-	})
-}
-
 // The largest cost there is, taken, looked at, adjusted and given back.
 func TestSlidingLogLargestCost(t *testing.T) {
 	t.Parallel()
@@ -442,96 +376,6 @@ func TestSlidingLogForgetsBitByBit(t *testing.T) {
 		assert.Equal(t, b.client.ZCount(t.Context(), "rm:{api}:log", strconv.FormatInt(b.clock.Now().UnixMicro(), 10),
 			strconv.FormatInt(b.clock.Now().UnixMicro(), 10)).Val(), 1000-b.peek(1).Limits[0].Remaining)
 	}
-}
-
-// Requests that travel together are decided as if one by one.
-func TestSlidingLogTogether(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		const callers, count = 300, 50
-		b := newLogLimiter(t, server, slidingLog("log", count, time.Second), slidingLog("long", 10*count, time.Minute))
-		for _, seconds := range []int{0, 1} {
-			b.at(time.Duration(seconds) * 1005 * time.Millisecond)
-			var (
-				all   sync.WaitGroup
-				mu    sync.Mutex
-				slots []time.Time
-			)
-			for i := range callers {
-				all.Go(func() {
-					r, err := b.limiter.Reserve(t.Context(), request(3100*time.Millisecond, "cost", strconv.Itoa(1+i%2)))
-					if assert.NoError(t, err) && r.Outcome == throttle.Granted {
-						mu.Lock()
-						defer mu.Unlock()
-						slots = append(slots, slices.Repeat([]time.Time{r.At}, 1+i%2)...)
-					}
-				})
-			}
-			all.Wait()
-			assert.LessOrEqual(t, throttletest.MaxInAnyInterval(slots, time.Second), count)
-			if seconds == 0 {
-				assert.Len(t, slots, 4*count, "and everything within reach is used")
-			}
-		}
-	})
-}
-
-// Law 1 by an independent judge, over slots ahead, cancels and a clock that goes
-// back now and then, by less than a period below the latest it showed. Demand comes
-// and goes, so that starts find gaps.
-func TestSlidingLogNeverOver(t *testing.T) {
-	t.Parallel()
-	server := throttletest.Redis(t)
-	const count, most, period = 20, 5, 100 * time.Millisecond
-	b := newLogLimiter(t, server, slidingLog("log", count, period))
-	random := rand.New(rand.NewPCG(6, 3))
-	upTo := func(d time.Duration) time.Duration {
-		return time.Duration(random.Int64N(d.Microseconds())) * time.Microsecond
-	}
-	starts := map[*throttle.Reservation]int{}
-	latest := b.clock.Now()
-	for n := range 8000 {
-		pace := 10 * time.Millisecond << (n / 500 % 4)
-		switch random.IntN(10) {
-		case 0:
-			for r := range starts {
-				if r.At.After(latest) {
-					require.NoError(t, r.Cancel(t.Context()))
-					delete(starts, r)
-				}
-				break
-			}
-		case 1:
-			if back := b.clock.Now().Add(-upTo(40 * time.Millisecond)); latest.Sub(back) < period {
-				b.set(back)
-			}
-		case 2, 3:
-			b.set(b.clock.Now().Add(upTo(pace)))
-			latest = latestOf(latest, b.clock.Now())
-		default:
-			cost, wait := 1+random.IntN(most), time.Duration(0)
-			if n/2000%2 == 1 {
-				wait = upTo(3 * period)
-			}
-			if r := b.reserve("", cost, wait); r.Outcome == throttle.Granted {
-				starts[r] = cost
-			}
-		}
-	}
-	var times []time.Time
-	for r, cost := range starts {
-		times = append(times, slices.Repeat([]time.Time{r.At}, cost)...)
-	}
-	slices.SortFunc(times, time.Time.Compare)
-	require.Greater(t, len(times), 2000)
-	assert.LessOrEqual(t, throttletest.MaxInAnyInterval(times, period), count)
-}
-
-func latestOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // The work of a decision does not grow with what is remembered, nor with how long

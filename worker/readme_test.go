@@ -11,17 +11,27 @@ import (
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
-// What the README shows is what is tested: its Go is the Example's, and its
-// policies file is one.
+// What the README shows is what is tested: its Go is that of Examples, and its policies
+// file is one. It names every API that is understood.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	readme := read(t, "../README.md")
-	example := read(t, "example_test.go")
-	for line := range strings.Lines(block(t, readme, "go")) {
-		assert.Contains(t, example, line)
+	for heading, example := range map[string]string{
+		"## Use it":                 "example_test.go",
+		"### Straight into line":    "../producer/example_test.go",
+		"### The upstream is right": "../throttle/upstream/example_test.go",
+	} {
+		_, section, found := strings.Cut(readme, heading)
+		require.True(t, found, heading)
+		for line := range strings.Lines(block(t, section, "go")) {
+			assert.Contains(t, read(t, example), line)
+		}
 	}
 	_, err := throttle.Parse("README.md", []byte(block(t, readme, "yaml")))
 	assert.NoError(t, err)
+	for _, api := range throttle.APIs() {
+		assert.Contains(t, readme, string(api))
+	}
 }
 
 func read(t *testing.T, path string) string {

@@ -12,14 +12,6 @@ import (
 	"github.com/rampmeter/rampmeter/internal/prove"
 )
 
-const (
-	plain    = "asynq, no limit"
-	tuned    = "retry-after, tuned"
-	waiting  = "rampmeter, waiting"
-	parked   = "rampmeter, parked"
-	parkedAt = "rampmeter, parked at once"
-)
-
 // figuresOf is what the bench tells of a scenario, by contender. None of Rampmeter's
 // tasks is archived, on any machine.
 func figuresOf(t *testing.T, scenario string, tasks int, only string) map[string]map[string]float64 {
@@ -45,17 +37,17 @@ func TestProveTenants(t *testing.T) {
 	prove.Figures(t, func(t *testing.T) []prove.Figure {
 		got := figuresOf(t, "tenants", size(6180, 1200), "no limit|tuned|rampmeter")
 		figures := []prove.Figure{
-			prove.AtMost("asynq without a limit: Redis commands per task", got[plain]["commands_per_task"], 14.5, ""),
+			prove.AtMost("asynq without a limit: Redis commands per task", got["asynq, no limit"]["commands_per_task"], 14.5, ""),
 			prove.AtLeast("retry-after error, attempts per one of parked lanes",
-				got[tuned]["attempts_per_task"]/got[parked]["attempts_per_task"], 3, "times"),
+				got["retry-after, tuned"]["attempts_per_task"]/got["rampmeter, parked"]["attempts_per_task"], 3, "times"),
 			prove.AtLeast("retry-after error, Redis commands per one of parked lanes",
-				got[tuned]["commands_per_task"]/got[parked]["commands_per_task"], 3, "times"),
+				got["retry-after, tuned"]["commands_per_task"]/got["rampmeter, parked"]["commands_per_task"], 3, "times"),
 		}
 		for _, row := range []struct {
 			name                          string
 			attempts, commands, smallDone float64
 		}{
-			{waiting, 1.01, 16.4, 40}, {parked, 2, 39.5, 3}, {parkedAt, 1.02, 26, 1.5},
+			{"rampmeter, waiting", 1.01, 16.4, 40}, {"rampmeter, parked", 2, 39.5, 3}, {"rampmeter, parked at once", 1.02, 26, 1.5},
 		} {
 			own := got[row.name]
 			figures = append(figures,
@@ -81,7 +73,7 @@ func TestProveSlots(t *testing.T) {
 			name               string
 			attempts, commands float64
 		}{
-			{waiting, 1.01, 56}, {parked, 2, 77},
+			{"rampmeter, waiting", 1.01, 56}, {"rampmeter, parked", 2, 77},
 		} {
 			own := got[row.name]
 			require.LessOrEqual(t, own["over"], 0.0, "%s: more calls at once than slots", row.name)

@@ -278,7 +278,7 @@ func spend(t *testing.T, upstream *throttletest.Upstream, start time.Time, until
 func TestProveUpstreamIsSilent(t *testing.T) {
 	prove.Figures(t, func(t *testing.T) []prove.Figure {
 		const hidden = 30
-		settle, measure := short[time.Duration](20, 60)*time.Second, short[time.Duration](10, 60)*time.Second
+		settle, measure := short(20*time.Second, time.Minute), short(10*time.Second, time.Minute)
 		s := newUpstreamFleet(t, throttletest.UpstreamConfig{
 			Quota: &throttletest.Quota{Limit: hidden, Window: time.Second}, Silent: true,
 		}, bucket("90/s, burst: 10", "max_wait: 5s, upstream: auto"), int((settle+measure)/time.Second+5)*hidden, 2)
