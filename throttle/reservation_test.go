@@ -27,6 +27,24 @@ func TestWaitReturnsAtTheSlot(t *testing.T) {
 	})
 }
 
+// Law 11: a process waits for as long as Redis says, whatever its own clock.
+func TestWaitGoesByRedisClock(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), throttle.Patience)
+	defer cancel()
+	for _, off := range []time.Duration{-time.Hour, time.Hour} {
+		server, _ := throttletest.EmbeddedAt(t, time.Now().Add(off)) // where its clock stands
+		limiter := newLimiter(t, server.Client(), "api", bucket("b", 20, time.Second, 1))
+		for i := range 3 {
+			began := time.Now()
+			r, err := limiter.Reserve(ctx, request(time.Minute))
+			require.NoError(t, err)
+			require.NoError(t, r.Wait(ctx), "off by %s", off)
+			assert.GreaterOrEqual(t, time.Since(began), time.Duration(i)*time.Second/20, "off by %s", off)
+		}
+	}
+}
+
 func TestWaitTellsADenial(t *testing.T) {
 	t.Parallel()
 	b := newTestLimiter(t, bucket("b", 1, time.Hour, 1))

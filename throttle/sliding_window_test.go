@@ -210,26 +210,3 @@ func TestSlidingWindowLeavesNothingBehind(t *testing.T) {
 	}
 	assert.Empty(t, b.contents())
 }
-
-// What is at our key but not ours is named, and stays.
-func TestSlidingWindowLeavesForeignKeysAlone(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		client, policy := server.Client(), throttletest.UniqueName(t)
-		limiter := newLimiter(t, client, policy, sliding("w", 5, time.Second, 100*time.Millisecond))
-		key := "rm:{" + policy + "}:w"
-		for _, value := range []string{"mine", "", "1/2", "1/2/3:", "1800000000000000/1000"} {
-			require.NoError(t, client.Set(t.Context(), key, value, 0).Err())
-			_, err := limiter.Reserve(t.Context(), throttle.Request{Policy: policy})
-			require.ErrorContains(t, err, "RAMPMETER key "+key+" holds")
-			_, err = limiter.Peek(t.Context(), throttle.Request{Policy: policy})
-			require.ErrorContains(t, err, "RAMPMETER key "+key+" holds")
-			assert.Equal(t, value, client.Get(t.Context(), key).Val())
-		}
-		require.NoError(t, client.Del(t.Context(), key).Err())
-		require.NoError(t, client.SAdd(t.Context(), key, "mine").Err())
-		_, err := limiter.Reserve(t.Context(), throttle.Request{Policy: policy})
-		require.ErrorContains(t, err, key)
-		assert.Equal(t, []string{"mine"}, client.SMembers(t.Context(), key).Val())
-	})
-}

@@ -84,6 +84,24 @@ func removePolicy(t *testing.T, redis *throttletest.Server) time.Duration {
 	return took
 }
 
+// Law 9 for tasks that a limit of their own holds back for hours: they are looked at anew.
+func TestTasksHeldBackByTheirOwnLimits(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
+		own, faster := per(6*time.Hour), perSecond(100, 1)
+		own[0].Per, faster[0].Per = "tenant", "tenant"
+		r := newTestServer(t, redis, throttle.Policy{Limits: own, Lane: "tenant", MaxWait: -1})
+		ran := newJournal()
+		server, _ := r.run(ran)
+		r.enqueueFor(6, "a", "b", "c")
+		r.eventually("three held back", func() bool {
+			return r.limiter.Redis().ZCard(t.Context(), "rm:{api}/line:tenant/held").Val() == 3
+		})
+		require.NoError(t, server.Update(r.instead(throttle.Policy{Limits: faster, Lane: "tenant", MaxWait: -1})))
+		ran.wait(t, 6)
+	})
+}
+
 // Tasks in line share by lanes, and weights, that they did not have when they came.
 func TestLanesComeWhileTasksStandInLine(t *testing.T) {
 	t.Parallel()

@@ -29,18 +29,3 @@ func TestLongPausesAndBusyOthersExplainAMiss(t *testing.T) {
 	assert.False(t, pauses{0, muchUsed - 0.01}.explain())
 	assert.True(t, pauses{0, muchUsed}.explain())
 }
-
-// What the processes of a test use themselves is no use by others, or a figure of a
-// program that has become slow would be excused.
-func TestWatchCountsOwnWorkAsOwn(t *testing.T) {
-	t.Parallel()
-	before := readUsage()
-	for began := time.Now(); time.Since(began) < 50*time.Millisecond; {
-		continue
-	}
-	after := readUsage()
-	assert.Greater(t, after.own, before.own)
-	assert.GreaterOrEqual(t, after.machine, before.machine)
-	w := startWatch()
-	assert.GreaterOrEqual(t, w.stop().others, 0.0)
-}
