@@ -31,10 +31,10 @@ fuzz: ## Fuzz every parser for FUZZ_TIME (default 10s) each
 	done
 
 # One test at a time, for each measures the machine, too. What is left out of the output
-# is what passes.
+# is what passes, and what the processes log that are measured.
 PROVE_ARGS ?=
 PROVE = go test -tags prove -p 1 -count 1 -timeout 8h -run '^TestProve' -v $(PROVE_ARGS) ./... \
-	| grep -vE '^(=== | *--- PASS|PASS$$|ok .*no tests to run|\?   )'
+	| grep -vE '^(=== | *--- PASS|PASS$$|ok .*no tests to run|\?   |testing: warning| +(\{"level"|logger\.go))'
 prove: redis-server ## State every figure that depends on the machine; PROVE_ARGS=-short takes minutes, not hours
 	@set -o pipefail; $(PROVE)
 	@set -o pipefail; cd bench && $(PROVE)
