@@ -14,8 +14,8 @@ const testsAtOnce = "8"
 
 // Main runs the tests of a package, for its TestMain, and fails if they leave a
 // goroutine behind. Eight of them run at once, unless -parallel says otherwise. It
-// silences go-redis, which logs every lost connection to the
-// standard error of the whole process, whichever test it was that cut it.
+// silences go-redis, which logs every lost connection to the standard error of the whole
+// process, whichever test it was that cut it.
 func Main(m *testing.M) {
 	logging.Disable()
 	if err := flag.Set("test.parallel", testsAtOnce); err != nil {
