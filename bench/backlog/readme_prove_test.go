@@ -53,7 +53,7 @@ func TestProveTenants(t *testing.T) {
 			figures = append(figures,
 				prove.AtMost(row.name+": attempts per task", own["attempts_per_task"], row.attempts, ""),
 				prove.AtMost(row.name+": Redis commands per task", own["commands_per_task"], row.commands, ""),
-				prove.AtLeast(row.name+": quota used", 100*own["quota_used"], 99, "%"),
+				prove.AtLeast(row.name+": quota used", 100*own["quota_used"], float64(size(99, 98)), "%"),
 				prove.AtMost(row.name+": small tenants done", own["small_done_s"], row.smallDone, "s"),
 				prove.AtMost(row.name+": lateness, 99 of 100 starts", own["slot_p99_ms"], 5, "ms"),
 				// 20 ms of the rate, which is what a start may be late.

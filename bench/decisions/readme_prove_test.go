@@ -14,16 +14,16 @@ import (
 )
 
 // README, «How it compares»: decisions made while redis_rate makes one. The bounds are
-// four fifths of what a quiet machine shows.
+// seven tenths of what it shows: so much do quiet machines differ.
 func TestProveDecisions(t *testing.T) {
 	least := map[string]map[int]float64{
-		"token_bucket": {1: 0.8, 10: 1.75, 100: 6.5, 500: 11},
-		"three limits": {1: 0.65, 10: 1.45, 100: 5.7, 500: 9.8},
+		"token_bucket": {1: 0.69, 10: 1.53, 100: 5.8, 500: 10.2},
+		"three limits": {1: 0.58, 10: 1.28, 100: 5, 500: 8.6},
 	}
 	prove.Figures(t, func(t *testing.T) (figures []prove.Figure) {
 		args := []string{"-json", "-keys", "1", "-only", "^token_bucket$|^three limits$"}
 		if testing.Short() {
-			args = append(args, "-quick")
+			args = append(args, "-slice", "100ms")
 		}
 		var stdout, stderr strings.Builder
 		require.Zero(t, Run(t.Context(), args, env{}.get, &stdout, &stderr), stderr.String())
