@@ -19,16 +19,16 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/upstream"
 )
 
-// rig is a limiter for the policy "api", whose clock stands still, and a client that
+// testClient is a limiter for the policy "api", whose clock stands still, and a client that
 // keeps to it.
-type rig struct {
+type testClient struct {
 	*testing.T
 	limiter   *throttle.Limiter
 	transport *upstream.Transport
 	client    *http.Client
 }
 
-func newRig(t *testing.T, policy throttle.Policy) *rig {
+func newTestClient(t *testing.T, policy throttle.Policy) *testClient {
 	t.Helper()
 	policy.Name = "api"
 	server, _ := throttletest.EmbeddedAt(t, time.Now())
@@ -37,17 +37,17 @@ func newRig(t *testing.T, policy throttle.Policy) *rig {
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
 	transport := &upstream.Transport{Limiter: limiter, Policy: "api", Base: base}
-	return &rig{t, limiter, transport, &http.Client{Transport: transport}}
+	return &testClient{t, limiter, transport, &http.Client{Transport: transport}}
 }
 
-func (r *rig) serve(handler http.HandlerFunc) string {
+func (r *testClient) serve(handler http.HandlerFunc) string {
 	server := httptest.NewServer(handler)
 	r.Cleanup(server.Close)
 	return server.URL
 }
 
 // get reads the whole of an answer.
-func (r *rig) get(ctx context.Context, url string) (int, string, error) {
+func (r *testClient) get(ctx context.Context, url string) (int, string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	require.NoError(r, err)
 	response, err := r.client.Do(request)
@@ -60,7 +60,7 @@ func (r *rig) get(ctx context.Context, url string) (int, string, error) {
 }
 
 // remaining is what a limit has left for a request with these attributes.
-func (r *rig) remaining(limit string, attributes map[string]string) int64 {
+func (r *testClient) remaining(limit string, attributes map[string]string) int64 {
 	d, err := r.limiter.Peek(r.Context(), throttle.Request{Policy: "api", Attributes: attributes})
 	require.NoError(r, err)
 	for _, l := range d.Limits {
@@ -84,7 +84,7 @@ func done(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "do
 // that defers a task.
 func TestTransportReservesEachCall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttle.Policy{Limits: []throttle.Limit{hourly(2)}})
+	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{hourly(2)}})
 	url := r.serve(done)
 	for range 2 {
 		_, text, err := r.get(t.Context(), url)
@@ -113,7 +113,7 @@ func (c *closable) Close() error { c.closed = true; return nil }
 func TestTransportWaits(t *testing.T) {
 	t.Parallel()
 	limit := throttle.Limit{Name: "b", Algorithm: throttle.TokenBucket, Burst: 1, Rate: throttle.Rate{Count: 20, Period: time.Second}}
-	r := newRig(t, throttle.Policy{Limits: []throttle.Limit{limit}})
+	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{limit}})
 	url := r.serve(done)
 	began := time.Now()
 	for range 2 {
@@ -137,7 +137,7 @@ func TestTransportAttributes(t *testing.T) {
 	t.Parallel()
 	limit := hourly(10)
 	limit.Per, limit.Cost = "user", "points"
-	r := newRig(t, throttle.Policy{Limits: []throttle.Limit{limit}})
+	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{limit}})
 	r.transport.Attributes = func(request *http.Request) map[string]string {
 		return map[string]string{"user": request.URL.Query().Get("user"), "points": "2"}
 	}
@@ -159,7 +159,7 @@ func TestTransportUsesTheTasksReservation(t *testing.T) {
 	t.Parallel()
 	limit := hourly(10)
 	limit.Per = "user"
-	r := newRig(t, throttle.Policy{Limits: []throttle.Limit{limit}})
+	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{limit}})
 	url := r.serve(done)
 	ann := map[string]string{"user": "ann"}
 	task, err := r.limiter.Reserve(t.Context(), throttle.Request{Policy: "api", Attributes: ann, TaskID: "1"})
@@ -182,7 +182,7 @@ func TestTransportUsesTheTasksReservation(t *testing.T) {
 // What a response says is heeded, and the response is the caller's as it came.
 func TestTransportHeeds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttle.Policy{Limits: []throttle.Limit{hourly(100)}, Upstream: &throttle.Upstream{}})
+	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{hourly(100)}, Upstream: &throttle.Upstream{}})
 	var reports []upstream.Report
 	r.transport.Observe = func(report upstream.Report) { reports = append(reports, report) }
 	status := http.StatusOK
@@ -240,7 +240,7 @@ func TestRefusalClosesWhatItSpeaksOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, throttle.Policy{Limits: []throttle.Limit{limit}, MaxWait: -1, Upstream: &throttle.Upstream{API: test.api}})
+			r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{limit}, MaxWait: -1, Upstream: &throttle.Upstream{API: test.api}})
 			url := r.serve(func(w http.ResponseWriter, _ *http.Request) {
 				for line := range strings.Lines(test.header) {
 					name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -275,7 +275,7 @@ func TestRefusalClosesWhatItSpeaksOf(t *testing.T) {
 func TestTransportGivesBack(t *testing.T) {
 	t.Parallel()
 	slots := throttle.Limit{Name: "at-once", Algorithm: throttle.Concurrency, Slots: 1}
-	r := newRig(t, throttle.Policy{Limits: []throttle.Limit{hourly(10), slots}, MaxWait: -1})
+	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{hourly(10), slots}, MaxWait: -1})
 	url := r.serve(done)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	require.NoError(t, err)
@@ -302,7 +302,7 @@ func TestTransportGivesBack(t *testing.T) {
 // No byte of a body is read before the caller does.
 func TestBodiesAreNotReadEarly(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, throttle.Policy{Limits: []throttle.Limit{hourly(10)}, Upstream: &throttle.Upstream{}})
+	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{hourly(10)}, Upstream: &throttle.Upstream{}})
 	r.transport.Costs = upstream.TokenUsage("tokens")
 	goOn := make(chan struct{})
 	url := r.serve(func(w http.ResponseWriter, req *http.Request) {
@@ -348,7 +348,7 @@ func TestCostsKnownAfterwards(t *testing.T) {
 			t.Parallel()
 			limit := hourly(1000)
 			limit.Cost = "points"
-			r := newRig(t, throttle.Policy{Limits: []throttle.Limit{limit}, Upstream: &throttle.Upstream{API: throttle.APIShopify}})
+			r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{limit}, Upstream: &throttle.Upstream{API: throttle.APIShopify}})
 			r.transport.Costs = test.costs
 			url := r.serve(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, test.body) })
 			ctx := upstream.WithAttributes(t.Context(), map[string]string{"points": "100"})
