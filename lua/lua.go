@@ -53,7 +53,7 @@ func WithClock(clock string, limits ...Limit) Scripts {
 		Ask:       redis.NewScript(joining + hand + read("fragments/line_stand.lua") + read("fragments/attempt.lua") + read("reserve.lua")),
 		LookAhead: redis.NewScript(joining + "local joins = false\n" + read("park.lua")),
 		Join:      redis.NewScript(joining + "local joins = true\n" + read("park.lua")),
-		Wake:      redis.NewScript(inLine + wake()),
+		Wake:      redis.NewScript(inLine + read("wake.lua")),
 		Peek:      redis.NewScript(onPolicy + read("peek.lua")),
 		Cancel:    redis.NewScript(onReceipts + tell + read("cancel.lua")),
 		Adjust:    redis.NewScript(onReceipts + read("adjust.lua")),
@@ -76,15 +76,6 @@ func opening(clock string) string {
 // reserve returns the rest of it, without a line.
 func reserve(limits []Limit) string {
 	return algorithms(limits) + "local line\n" + read("reserve.lua")
-}
-
-// wake returns what wakes the tasks of a line, idea by idea.
-func wake() string {
-	var text strings.Builder
-	for _, idea := range []string{"rows", "tickets", "lanes", "serve", "write"} {
-		text.WriteString(read("fragments/wake_" + idea + ".lua"))
-	}
-	return text.String() + read("wake.lua")
 }
 
 // only returns the limits that have one of these algorithms.
@@ -115,7 +106,7 @@ func algorithms(limits []Limit, besides ...string) string {
 	for _, limit := range limits {
 		fmt.Fprintf(&text, "  { algorithm = algorithms.%s, %s },\n", limit.Algorithm, limit.numbers())
 	}
-	return text.String() + "}\n" + read("fragments/policy.lua")
+	return text.String() + "}\n" + read("fragments/supply.lua") + read("fragments/policy.lua")
 }
 
 // algorithmsOf returns the algorithms of limits, each once.

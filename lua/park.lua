@@ -40,7 +40,7 @@ local function place(task, wait_us, who, urgent)
   end
   if joins then
     if wait_us > now - MOST_AGO_US and wait_us < now then
-      task.came = wait_us
+      task.came = task.row.urgent and wait_us - URGENT_US or wait_us
     end
     reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
       line.join(task, costs, at, held_by)
@@ -54,7 +54,7 @@ end
 while argument < #ARGV do
   local times, wait_us, who, _ = next_number(), next_number(), next_text(), next_number()
   local urgent = next_urgent()
-  line.next_row()
+  line.next_run()
   for i = 1, #limits do
     own[i], costs[i] = state_at(next_number(), i), next_number()
   end

@@ -13,11 +13,10 @@
 --         who         the task, for limits that remember it
 --         attempt     where in KEYS the answer to this attempt is kept; 0 for nowhere
 --         urgent      1 or 0, only where limits keep something for urgent requests
---         row, weight, defer_us, place, stands (with a line only) where they stand in
---                     line, their lane's weight; how far ahead they may be expected to
---                     start, negative for those that are not to stand in line; their
---                     place if they had a slot before, or 0; and 1 if they may be told
---                     to stand by, or else 0
+--         defer_us, place, stands (with a line only) how far ahead they may be
+--                     expected to start, negative for those that are not to stand in
+--                     line; their place if they had a slot before, or 0; and 1 if they
+--                     may be told to stand by, or else 0
 --         place, cost for each limit: where in KEYS its state key is, and tokens
 -- Reply now_us, then for each stretch of requests:
 --         requests    how many there are
@@ -47,12 +46,13 @@ for i = 1, #limits do
   keeps_margin = keeps_margin or limits[i].algorithm.keeps_margin
 end
 
--- What is ahead of now gets its own instant, if that is within reach.
-local function slot_ahead(at, wait_us, who)
+-- What is ahead of now gets its own instant, if that is within reach; what is not, too,
+-- if it is `since` 0.
+local function slot_ahead(at, wait_us, who, since)
   if at - now > wait_us then
     return nil
   end
-  local slot, reach = first_instant(own, asked, at, 'spread', who), now + wait_us
+  local slot, reach = first_instant(own, asked, at, 'spread', who, since), now + wait_us
   for i = 1, #limits do
     local limit = limits[i]
     if limit.algorithm.horizon then
@@ -89,7 +89,7 @@ local granted_to, granted_at = {}, {}
 local function decide(task, wait_us, who, attempt, urgent)
   asked = asked_for(costs, own, urgent, who)
   if task then
-    line.step_down(task, own, asked, costs, who)
+    line.step_down(task, own, costs, who)
   end
   local at, held_by = first_instant(own, asked, opens, 'earliest', who)
   if held_by == 0 and opens > now then
@@ -97,7 +97,7 @@ local function decide(task, wait_us, who, attempt, urgent)
   end
   local slot
   if task and line.is_behind(task) then
-    slot = line.idle_slot(own, asked, at, who)
+    slot = slot_ahead(at, idle_us, who, 0) -- that nobody else will be in time for
   else
     slot = (at > now or keeps_margin) and slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
       or at == now and at or nil
@@ -125,7 +125,7 @@ local function decide(task, wait_us, who, attempt, urgent)
       line.let_go(task, own, who)
       if line.may_stand(task, held_by, wait_us, who) then
         reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
-          line.stand(task, own, asked, costs, at, held_by, who)
+          line.stand(task, own, costs, at, held_by)
       else
         reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
           line.join(task, costs, at, held_by)
@@ -181,7 +181,7 @@ while argument < #ARGV do
   local times, wait_us, who, attempt = next_number(), next_number(), next_text(), next_number()
   local urgent = next_urgent()
   if line then
-    line.next_row()
+    line.next_run()
   end
   for i = 1, #limits do
     own[i], costs[i] = state_at(next_number(), i), next_number()

@@ -107,7 +107,7 @@ func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, arg
 		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first), attempt)
 		args = c.priority(args, first)
 		if inLine {
-			args = append(args, c.line.row(first.request.Attributes), first.weight, first.deferUS(), first.since, first.request.StandBy)
+			args = append(args, first.deferUS(), first.since, first.request.StandBy)
 		}
 		for i := range c.policy.Limits {
 			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])

@@ -53,9 +53,7 @@ type lineOf struct {
 
 func newLineOf(policy *Policy) *lineOf {
 	l := &lineOf{policy: policy, attributes: policy.rowAttributes()}
-	hasLane := policy.Lane != ""
-	oneRow := len(l.attributes) == 0 || hasLane && len(l.attributes) == 1
-	l.head = []any{hasLane, oneRow}
+	l.head = []any{policy.Lane != ""}
 	l.key = keyPrefix(policy.Name) + "/line" + l.shape()
 	return l
 }
@@ -106,58 +104,82 @@ func (p *Policy) rowAttributes() []string {
 	return names
 }
 
-// row names the tasks that are counted by the same keys in the same lane.
-func (l *lineOf) row(attributes map[string]string) string {
+// row names the tasks that are counted by the same keys in the same lane, and are of one
+// queue; urgent ones have rows of their own.
+func (l *lineOf) row(c *claim) string {
 	var b strings.Builder
-	for _, name := range l.attributes {
-		value := keyName(attributes[name])
+	if c.urgent {
+		b.WriteByte('!')
+	}
+	write := func(value string) {
 		b.WriteString(strconv.Itoa(len(value)))
 		b.WriteByte(':')
 		b.WriteString(value)
 		b.WriteByte(',')
 	}
+	for _, name := range l.attributes {
+		write(keyName(c.request.Attributes[name]))
+	}
+	queue, _, _ := strings.Cut(c.request.TaskID, "/")
+	if len(queue) == len(c.request.TaskID) {
+		queue = "" // it is no TaskName
+	}
+	write(queue)
 	return b.String()
 }
 
 // standing is what ask is told of the tasks of these claims.
 func (l *lineOf) standing(claims []*claim) []any {
-	args := append(slices.Clone(l.head), idleSlot.Microseconds(), wokenWait.Microseconds(), len(claims))
+	rows, members := []any{}, []any{len(claims)}
+	numbers := map[string]int{}
 	for _, claim := range claims {
-		if claim.parks() {
-			args = append(args, claim.member())
-		} else {
-			args = append(args, "")
+		if !claim.parks() {
+			members = append(members, "", 0)
+			continue
 		}
+		row := l.row(claim)
+		number, known := numbers[row]
+		if !known {
+			number = len(numbers) + 1
+			numbers[row] = number
+			rows = append(rows, row, claim.weight)
+		}
+		members = append(members, claim.member(), number)
 	}
-	return args
+	args := append(slices.Clone(l.head), idleSlot.Microseconds(), wokenWait.Microseconds(), len(numbers))
+	return append(append(args, rows...), members...)
 }
 
-// sameRow reports whether two claims' tasks stand in the same row.
+// sameRow reports whether two claims' tasks stand alike.
 func (l *lineOf) sameRow(a, b *claim) bool {
 	return a.request.Park == b.request.Park && a.weight == b.weight && (!a.request.Park || l.lane(a.request.Attributes) == l.lane(b.request.Attributes))
 }
 
 // member is how a claim's task stands in its row.
 func (c *claim) member() string {
-	mark := ""
-	if c.urgent {
-		mark = "!"
+	if !slices.ContainsFunc(c.costs, func(cost int64) bool { return cost != 1 }) {
+		return "/" + c.request.TaskID
 	}
-	for _, cost := range c.costs {
-		if cost != 1 {
-			texts := make([]string, len(c.costs))
-			for i, cost := range c.costs {
-				texts[i] = strconv.FormatInt(cost, 10)
-			}
-			return mark + strings.Join(texts, ",") + "/" + c.request.TaskID
-		}
+	texts := make([]string, len(c.costs))
+	for i, cost := range c.costs {
+		texts[i] = strconv.FormatInt(cost, 10)
 	}
-	return mark + "/" + c.request.TaskID
+	return strings.Join(texts, ",") + "/" + c.request.TaskID
 }
 
-// taskOf returns the task that stands in line as member.
-func taskOf(member string) string {
-	_, task, _ := strings.Cut(member, "/")
+// name is how the line knows a claim's task.
+func (l *lineOf) name(c *claim) string {
+	row := l.row(c)
+	return strconv.Itoa(len(row)) + "|" + row + c.member()
+}
+
+// taskOf returns the task of that name in line.
+func taskOf(name string) string {
+	length, rest, _ := strings.Cut(name, "|")
+	if n, err := strconv.Atoi(length); err == nil && n <= len(rest) {
+		rest = rest[n:]
+	}
+	_, task, _ := strings.Cut(rest, "/")
 	return task
 }
 

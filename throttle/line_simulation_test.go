@@ -39,6 +39,7 @@ type simulation struct {
 	everybody tasks
 	asked     map[string]int
 	deleted   map[string]bool
+	gone      []throttle.WokenTask // which the dispatcher found to be deleted
 	wakes     int
 	idle      bool // the dispatcher waits for a signal
 }
@@ -194,17 +195,21 @@ func (p *simulation) enqueue(lane string, n int, attributes ...string) {
 func (p *simulation) wake() {
 	p.t.Helper()
 	p.wakes++
-	call, err := p.limiter.Wake(p.t.Context(), "api", throttle.Waking{As: "us", Near: near})
+	call, err := p.limiter.Wake(p.t.Context(), "api", throttle.Waking{As: "us", Near: near, Gone: p.gone})
 	require.NoError(p.t, err)
 	require.True(p.t, call.Leads)
+	p.gone = nil
 	for _, task := range call.Tasks {
 		switch {
 		case p.deleted[task.TaskID]:
-			require.NoError(p.t, p.limiter.Leave(p.t.Context(), "api", task))
+			p.gone = append(p.gone, task)
 		case p.isLost(task.TaskID):
 		default:
 			p.after(latency, func() { p.ask(task.TaskID, p.everybody[task.TaskID]) })
 		}
+	}
+	if len(p.gone) > 0 {
+		call.Next = time.Millisecond
 	}
 	if p.idle = call.Next == 0; !p.idle {
 		p.after(call.Next, p.wake)

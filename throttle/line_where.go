@@ -56,37 +56,33 @@ func (l *Limiter) Where(ctx context.Context, request Request) (*Standing, error)
 
 // where reads a task's place, and how many lanes and tasks there are.
 func (c *policyCalls) where(ctx context.Context, claim *claim) (s *Standing, lanes, count int64, err error) {
-	key, member := c.line.key, claim.member()
-	row := key + "/row:" + c.line.row(claim.request.Attributes)
+	key, name, row := c.line.key, c.line.name(claim), c.line.row(claim)
 	pipe := c.redis.Pipeline()
-	ticket := pipe.HGet(ctx, key+"/woken", member)
-	place := pipe.ZScore(ctx, row, member)
-	rank := pipe.ZRank(ctx, row, member)
+	woken := pipe.ZScore(ctx, key+"/woken", name)
+	late := pipe.ZScore(ctx, key+"/late", name)
+	place := pipe.ZScore(ctx, key+"/row:"+row, claim.member())
+	rank := pipe.ZRank(ctx, key+"/row:"+row, claim.member())
 	ready := pipe.ZCard(ctx, key+"/ready")
 	line := pipe.Get(ctx, key)
-	again := pipe.HGet(ctx, key+"/asked", member)
+	again := pipe.HGet(ctx, key+"/asked", claim.member())
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, 0, 0, err
 	}
-	s = &Standing{Asked: 1}
+	if place.Err() != nil {
+		return nil, 0, 0, nil
+	}
+	s = &Standing{Asked: 1, Woken: woken.Err() == nil || late.Err() == nil}
+	s.Position, s.Since = rank.Val()+1, time.UnixMicro(int64(place.Val()))
+	if s.Woken {
+		s.Position = 1
+	}
 	if n, err := again.Int64(); err == nil {
 		s.Asked += n
 	}
-	if _, rest, ok := strings.Cut(line.Val(), ","); ok {
-		text, _, _ := strings.Cut(rest, ",")
-		count, _ = strconv.ParseInt(text, 10, 64)
+	if fields := strings.Split(line.Val(), ","); len(fields) > 1 {
+		count, _ = strconv.ParseInt(fields[1], 10, 64)
 	}
-	switch {
-	case ticket.Err() == nil:
-		text, _, _ := strings.Cut(ticket.Val(), ",")
-		us, err := strconv.ParseInt(text, 10, 64)
-		s.Woken, s.Position, s.Since = true, 1, time.UnixMicro(us)
-		return s, ready.Val(), count, err
-	case place.Err() == nil:
-		s.Position, s.Since = rank.Val()+1, time.UnixMicro(int64(place.Val()))
-		return s, ready.Val(), count, nil
-	}
-	return nil, 0, 0, nil
+	return s, ready.Val(), count, nil
 }
 
 // times are how long the limits take to make up for a claim's costs: the slowest of

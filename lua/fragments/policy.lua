@@ -101,13 +101,15 @@ end
 -- The first instant, not before `from`, at which all limits pass, by each
 -- algorithm's `method` (earliest or spread); and which limit came last to it.
 -- A limit only ever moves the instant later, so this ends when none does.
-local function first_instant(own, costs, from, method, who)
+-- A slot ahead of another instant than now is looked for from `since`.
+local function first_instant(own, costs, from, method, who, since)
   local at, held_by = from, 0
   repeat
     local before = at
     for i = 1, #limits do
-      local limit = limits[i]
-      local earliest = limit.algorithm[method](own[i], limit, costs[i], at, now, who)
+      local limit, algorithm = limits[i], limits[i].algorithm
+      local from_us = algorithm.spread == algorithm.earliest and now or since or now
+      local earliest = algorithm[method](own[i], limit, costs[i], at, from_us, who)
       if earliest > at then
         at, held_by = earliest, i
       end
