@@ -1,6 +1,7 @@
-package throttle
+package policy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +11,7 @@ import (
 
 // Upstream says how a policy heeds what its upstream tells of its quota: in response
 // headers, and by refusing calls. Every call made under such a policy must be told
-// of, by [Reservation.Reconcile] or [Reservation.Settle]; what makes the calls
+// of, by Reconcile or Settle of its throttle.Reservation; what makes the calls
 // (upstream.Transport, worker.Middleware) does that.
 type Upstream struct {
 	// API is how the upstream tells. Empty means APIAuto.
@@ -40,62 +41,6 @@ func (u *Upstream) LongestFreeze() time.Duration {
 	return u.MaxFreeze
 }
 
-// The algorithms of what is kept beside the declared limits of a policy with an
-// Upstream. Each is a limit like any other, with numbers that are learned.
-const (
-	// told is what the upstream says of a limit's quota.
-	told Algorithm = "upstream"
-	// pace is the rate found out where the upstream refuses without saying why.
-	pace Algorithm = "pace"
-)
-
-// Whose decision a slot was, in [Decision.HeldBy]: the name of a limit followed by one
-// of these.
-const (
-	// HeldByUpstream: what the upstream says of that limit's quota.
-	HeldByUpstream = "/upstream"
-	// HeldByPace: a rate that the upstream's refusals taught.
-	HeldByPace = "/pace"
-)
-
-func (l *Limit) isAboutUpstream() bool { return l.Algorithm == told || l.Algorithm == pace }
-
-// shortestFlight is the least time after which a call that nobody told the end of is
-// taken to have ended.
-const shortestFlight = 5 * time.Minute
-
-// complete returns the policy with the limits that keep what its upstream says after
-// the declared ones: one for each quota, and one pace for the limit that turns over
-// fastest.
-func (p *Policy) complete() *Policy {
-	if p.Upstream == nil {
-		return p
-	}
-	full := *p
-	full.Limits = slices.Clone(p.Limits)
-	fastest := -1
-	for i := range p.Limits {
-		limit := &p.Limits[i]
-		if limit.Algorithm == Concurrency {
-			continue
-		}
-		full.Limits = append(full.Limits, Limit{
-			Name: limit.Name + HeldByUpstream, Algorithm: told, Rate: limit.Rate, Per: limit.Per, Cost: limit.Cost,
-			Headroom: Headroom{Tokens: limit.kept()}, flight: max(shortestFlight, 2*p.Wait()), headroom: p.Upstream.Headroom,
-		})
-		if fastest < 0 || limit.Rate.Period < p.Limits[fastest].Rate.Period {
-			fastest = i
-		}
-	}
-	if fastest >= 0 {
-		limit := &p.Limits[fastest]
-		full.Limits = append(full.Limits, Limit{
-			Name: limit.Name + HeldByPace, Algorithm: pace, Rate: limit.Rate, Per: limit.Per, Cost: limit.Cost,
-		})
-	}
-	return &full
-}
-
 func (f *findings) upstream(path string, p *Policy) {
 	u := p.Upstream
 	if u == nil {
@@ -116,25 +61,30 @@ func (f *findings) upstream(path string, p *Policy) {
 	if u.MaxFreeze < 0 || u.MaxFreeze > MaxMaxFreeze {
 		f.add(join(path, "max_freeze"), "%s is not from 0s to %s", u.MaxFreeze, MaxMaxFreeze)
 	}
+	for _, quota := range slices.Sorted(maps.Keys(u.Quotas)) {
+		if err := p.CheckRated(u.Quotas[quota]); err != nil {
+			f.add(join(join(path, "quotas"), quota), "%v", err)
+		}
+	}
+}
+
+// CheckRated returns nil if the policy has a limit of that name which is about a rate, as
+// all but Concurrency limits are: only those can be corrected and closed by what the
+// upstream says. The error says which there are.
+func (p *Policy) CheckRated(limit string) error {
 	var limits []string
 	for i := range p.Limits {
 		if p.Limits[i].Algorithm != Concurrency {
 			limits = append(limits, p.Limits[i].Name)
 		}
 	}
-	for _, quota := range slices.Sorted(maps.Keys(u.Quotas)) {
-		if limit := u.Quotas[quota]; !slices.Contains(limits, limit) {
-			f.add(join(join(path, "quotas"), quota), "%s", unknownLimit(limit, limits))
-		}
+	switch meant := nearest(limit, limits); {
+	case slices.Contains(limits, limit):
+		return nil
+	case meant != "":
+		return fmt.Errorf("unknown limit %s; did you mean %s?", quote(limit), quote(meant))
+	case len(limits) == 0:
+		return errors.New("the policy has no limit with a rate for a quota to correct")
 	}
-}
-
-func unknownLimit(name string, limits []string) string {
-	if meant := nearest(name, limits); meant != "" {
-		return fmt.Sprintf("unknown limit %s; did you mean %s?", quote(name), quote(meant))
-	}
-	if len(limits) == 0 {
-		return "the policy has no limit with a rate for a quota to correct"
-	}
-	return fmt.Sprintf("unknown limit %s; use one of %s", quote(name), strings.Join(limits, ", "))
+	return fmt.Errorf("unknown limit %s; use one of %s", quote(limit), strings.Join(limits, ", "))
 }
