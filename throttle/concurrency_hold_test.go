@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -23,7 +24,7 @@ func (b *testLimiter) hold(r *throttle.Reservation) {
 }
 
 // hourLong is as slots, with leases that no pause of the machine loses.
-func hourLong(n int64) throttle.Limit {
+func hourLong(n int64) policy.Limit {
 	limit := slots(n)
 	limit.Lease = time.Hour
 	return limit
@@ -129,7 +130,7 @@ func TestLostIsNotSaidTooEarly(t *testing.T) {
 func TestRenewalsKeepTheirOwnTime(t *testing.T) {
 	t.Parallel()
 	limit := slots(1)
-	limit.Lease = throttle.MinLease
+	limit.Lease = policy.MinLease
 	server := throttletest.Redis(t)
 	limiter := newLimiter(t, server.Client(), "api", limit)
 	r, err := limiter.Reserve(t.Context(), request(0))

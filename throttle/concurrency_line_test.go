@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -67,7 +68,7 @@ func TestWhatEndsHereCallsTheFirstInLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limit := Limit{Name: "slots", Algorithm: Concurrency, Slots: 1, Per: "tenant"}
+			limit := policy.Limit{Name: "slots", Algorithm: policy.Concurrency, Slots: 1, Per: "tenant"}
 			l := newLive(t, throttletest.Embedded(t), policies(limit))
 			running := l.reserve(Request{Attributes: map[string]string{"tenant": "a"}})
 			leases := CallsOf(l.Limiter, "api").leases

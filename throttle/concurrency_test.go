@@ -10,14 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // lease is how long the leases of these tests last.
 const lease = 10 * time.Second
 
-func slots(n int64) throttle.Limit {
-	return throttle.Limit{Name: "slots", Algorithm: throttle.Concurrency, Slots: n, Lease: lease, Cost: "cost"}
+func slots(n int64) policy.Limit {
+	return policy.Limit{Name: "slots", Algorithm: policy.Concurrency, Slots: n, Lease: lease, Cost: "cost"}
 }
 
 // ask reserves for a task, at once or within a wait.
@@ -45,7 +46,7 @@ func (b *testLimiter) remaining() int64 {
 
 // with returns the limiter with other numbers for its policy, as another process
 // has them.
-func (b *testLimiter) with(limits ...throttle.Limit) *testLimiter {
+func (b *testLimiter) with(limits ...policy.Limit) *testLimiter {
 	b.t.Helper()
 	other := *b
 	other.change(limits...)
@@ -283,7 +284,7 @@ func TestConcurrencyWithASlotAhead(t *testing.T) {
 // Law 2.
 func TestConcurrencyDenialsAndPeeksWriteNothing(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, window("w", 3, time.Hour, throttle.AnchorClock), slots(2))
+	b := newTestLimiter(t, window("w", 3, time.Hour, policy.AnchorClock), slots(2))
 	b.ask("1", 0)
 	b.ask("2", 0)
 	before := b.contents()

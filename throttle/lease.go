@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Hold keeps the slots that a granted reservation took from concurrency limits
@@ -107,14 +109,14 @@ type leases struct {
 
 // newLeases returns nil for a policy without a concurrency limit.
 func newLeases(calls *policyCalls) *leases {
-	l := &leases{calls: calls, limits: calls.policy.concurrency(), line: new(line)}
+	l := &leases{calls: calls, limits: concurrencyLimits(calls.policy), line: new(line)}
 	if len(l.limits) == 0 {
 		return nil
 	}
 	for _, i := range l.limits {
 		limit := &calls.policy.Limits[i]
-		if l.keeper.lease == 0 || limit.lease() < l.keeper.lease {
-			l.keeper.lease = limit.lease()
+		if l.keeper.lease == 0 || limit.LeaseLength() < l.keeper.lease {
+			l.keeper.lease = limit.LeaseLength()
 		}
 	}
 	l.keeper.most = max(1, mostKeys/len(l.limits))
@@ -122,11 +124,11 @@ func newLeases(calls *policyCalls) *leases {
 	return l
 }
 
-// concurrency returns the places of the policy's concurrency limits.
-func (p *Policy) concurrency() []int {
+// concurrencyLimits returns the places of the policy's concurrency limits.
+func concurrencyLimits(p *policy.Policy) []int {
 	var places []int
 	for i := range p.Limits {
-		if p.Limits[i].Algorithm == Concurrency {
+		if p.Limits[i].Algorithm == policy.Concurrency {
 			places = append(places, i)
 		}
 	}

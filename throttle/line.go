@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Place is where a task stands in the waiting line of its policy.
@@ -42,7 +44,7 @@ const (
 // lineOf says how a policy's tasks stand in line. Lanes and rows are explained in
 // lua/fragments/line.lua.
 type lineOf struct {
-	policy *Policy
+	policy *policy.Policy
 	// key is that of the line in Redis.
 	key string
 	// attributes are those whose values make a row, the lane's first.
@@ -51,8 +53,8 @@ type lineOf struct {
 	head []any
 }
 
-func newLineOf(policy *Policy) *lineOf {
-	l := &lineOf{policy: policy, attributes: policy.rowAttributes()}
+func newLineOf(policy *policy.Policy) *lineOf {
+	l := &lineOf{policy: policy, attributes: rowAttributes(policy)}
 	l.head = []any{policy.Lane != ""}
 	l.key = keyPrefix(policy.Name) + "/line" + l.shape()
 	return l
@@ -77,7 +79,7 @@ func (l *lineOf) shape() string {
 }
 
 // costAttributes are those that the limits' costs are in; none if all costs are 1.
-func costAttributes(policy *Policy) string {
+func costAttributes(policy *policy.Policy) string {
 	names, isAnyCostly := make([]string, len(policy.Limits)), false
 	for i := range policy.Limits {
 		names[i] = url.QueryEscape(policy.Limits[i].Cost)
@@ -91,7 +93,7 @@ func costAttributes(policy *Policy) string {
 
 // rowAttributes are those whose values make a row of the waiting line: the lane's
 // first, and those that limits count by.
-func (p *Policy) rowAttributes() []string {
+func rowAttributes(p *policy.Policy) []string {
 	var names []string
 	if p.Lane != "" {
 		names = append(names, p.Lane)

@@ -89,7 +89,7 @@ func (c *policyCalls) where(ctx context.Context, claim *claim) (s *Standing, lan
 // those that all rows share, and the slowest of all. The scripts reckon alike.
 func (l *lineOf) times(c *claim) (shared, slowest time.Duration) {
 	for i := range l.policy.Limits {
-		script := l.policy.Limits[i].script()
+		script := scriptLimit(l.policy, &l.policy.Limits[i])
 		took := time.Duration(float64(c.costs[i]) * float64(script.PeriodUS) / float64(script.Count) * float64(time.Microsecond))
 		slowest = max(slowest, took)
 		if l.policy.Limits[i].Per == "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // vessel is a token bucket by its definition: the starts of cost 1 that a bucket of so
@@ -153,12 +154,12 @@ func TestPutOffSlotsGivenBack(t *testing.T) {
 // still honours the slots that were put off.
 func TestPutOffSlotsOutliveOtherLimits(t *testing.T) {
 	t.Parallel()
-	own := window("own", 1, 10*time.Second, throttle.AnchorClock)
+	own := window("own", 1, 10*time.Second, policy.AnchorClock)
 	own.Per = "user"
 	shared := bucket("shared", 1, time.Second, 5)
 	keeping := shared
-	keeping.Headroom = throttle.Headroom{Tokens: 1}
-	for name, changed := range map[string][]throttle.Limit{
+	keeping.Headroom = policy.Headroom{Tokens: 1}
+	for name, changed := range map[string][]policy.Limit{
 		"alone": {shared}, "keeping": {keeping}, "other numbers": {bucket("shared", 2, time.Second, 5), own},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 func TestConfigureKeepsWhatTheProgramSays(t *testing.T) {
@@ -71,7 +72,7 @@ func TestCrowdLeavesWorkersToOthers(t *testing.T) {
 	t.Parallel()
 	m := &Middleware{}
 	m.Configure(asynq.Config{Concurrency: 6})
-	a := &attempt{Middleware: m, policy: &throttle.Policy{Lane: "tenant", MaxWait: time.Hour}}
+	a := &attempt{Middleware: m, policy: &policy.Policy{Lane: "tenant", MaxWait: time.Hour}}
 	for range 3 {
 		assert.Equal(t, time.Hour, a.patience())
 		defer m.crowd.enter()()

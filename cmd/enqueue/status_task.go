@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/worker"
 )
 
@@ -40,7 +41,7 @@ type lineReport struct {
 }
 
 // readTasks finds the task with that ID in every queue: an ID is unique in one only.
-func readTasks(ctx context.Context, rdb redis.UniversalClient, config *throttle.Config, id string) ([]taskReport, error) {
+func readTasks(ctx context.Context, rdb redis.UniversalClient, config *policy.Config, id string) ([]taskReport, error) {
 	limiter, err := throttle.New(rdb, config)
 	if err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
-	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/worker"
 )
 
@@ -87,9 +87,9 @@ func reloadOnHangup(server *worker.Server) (stop func()) {
 }
 
 // readPolicies reads the policies file; its error lists every mistake.
-func readPolicies(path string) (*throttle.Config, error) {
-	policies, err := throttle.ReadFile(path)
-	var mistakes *throttle.ConfigError
+func readPolicies(path string) (*policy.Config, error) {
+	policies, err := policy.ReadFile(path)
+	var mistakes *policy.ConfigError
 	switch {
 	case errors.As(err, &mistakes):
 		return nil, fmt.Errorf("the policies file can not be used, mistakes in it: %d\n%w", len(mistakes.Problems), err)
@@ -100,7 +100,7 @@ func readPolicies(path string) (*throttle.Config, error) {
 }
 
 // newServer makes the server of the built-in tasks.
-func newServer(o options, conn asynq.RedisConnOpt, policies *throttle.Config, metrics prometheus.Registerer, log *zap.Logger) (*worker.Server, error) {
+func newServer(o options, conn asynq.RedisConnOpt, policies *policy.Config, metrics prometheus.Registerer, log *zap.Logger) (*worker.Server, error) {
 	if policies.PolicyFor(httprequest.TaskType) == nil {
 		log.Warn("no route of the policies file is for this task type, its tasks run without a limit",
 			zap.String("task", httprequest.TaskType))

@@ -1,4 +1,4 @@
-package throttle_test
+package policy_test
 
 import (
 	"fmt"
@@ -11,55 +11,55 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 func TestReadFileWithEveryKey(t *testing.T) {
 	t.Parallel()
-	config, err := throttle.ReadFile(filepath.Join("testdata", "every_key.yaml"))
+	config, err := policy.ReadFile(filepath.Join("testdata", "every_key.yaml"))
 	require.NoError(t, err)
-	second := throttle.Rate{Count: 1, Period: time.Second}
-	assert.Equal(t, &throttle.Config{
-		Policies: []throttle.Policy{
+	second := policy.Rate{Count: 1, Period: time.Second}
+	assert.Equal(t, &policy.Config{
+		Policies: []policy.Policy{
 			{
 				Name: "all.keys",
-				Limits: []throttle.Limit{
-					{Name: "fixed", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 60, Period: time.Minute}, Anchor: throttle.AnchorFirst, Per: "tenant", Cost: "points", Headroom: throttle.Headroom{Percent: 10}},
-					{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 10_000, Period: 24 * time.Hour}, Per: "tenant", Cost: "points"},
-					{Name: "sliding", Algorithm: throttle.SlidingWindow, Rate: throttle.Rate{Count: 100, Period: 15 * time.Minute}, Precision: 30 * time.Second, Per: "tenant", Cost: "points"},
-					{Name: "bucket", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 5000, Period: time.Hour}, Burst: 100, Refill: throttle.RefillInterval, Per: "tenant", Cost: "points"},
-					{Name: "running", Algorithm: throttle.Concurrency, Slots: 100, Lease: 90 * time.Second, Per: "tenant", Cost: "points", Headroom: throttle.Headroom{Tokens: 5}},
+				Limits: []policy.Limit{
+					{Name: "fixed", Algorithm: policy.FixedWindow, Rate: policy.Rate{Count: 60, Period: time.Minute}, Anchor: policy.AnchorFirst, Per: "tenant", Cost: "points", Headroom: policy.Headroom{Percent: 10}},
+					{Name: "log", Algorithm: policy.SlidingLog, Rate: policy.Rate{Count: 10_000, Period: 24 * time.Hour}, Per: "tenant", Cost: "points"},
+					{Name: "sliding", Algorithm: policy.SlidingWindow, Rate: policy.Rate{Count: 100, Period: 15 * time.Minute}, Precision: 30 * time.Second, Per: "tenant", Cost: "points"},
+					{Name: "bucket", Algorithm: policy.TokenBucket, Rate: policy.Rate{Count: 5000, Period: time.Hour}, Burst: 100, Refill: policy.RefillInterval, Per: "tenant", Cost: "points"},
+					{Name: "running", Algorithm: policy.Concurrency, Slots: 100, Lease: 90 * time.Second, Per: "tenant", Cost: "points", Headroom: policy.Headroom{Tokens: 5}},
 				},
-				Lane: "tenant", Weights: map[string]int64{"acme": 3}, Weight: "plan", MaxWait: 500 * time.Millisecond, MaxDefer: 24 * time.Hour, Overload: throttle.OverloadDegrade,
-				Upstream: &throttle.Upstream{
-					API: throttle.APIOpenAI, Headroom: 5, MaxFreeze: 2 * time.Hour,
+				Lane: "tenant", Weights: map[string]int64{"acme": 3}, Weight: "plan", MaxWait: 500 * time.Millisecond, MaxDefer: 24 * time.Hour, Overload: policy.OverloadDegrade,
+				Upstream: &policy.Upstream{
+					API: policy.APIOpenAI, Headroom: 5, MaxFreeze: 2 * time.Hour,
 					Quotas: map[string]string{"requests": "sliding", "tokens": "bucket"},
 				},
 			},
 			{
 				Name: "no-keys",
-				Limits: []throttle.Limit{
-					{Name: "fixed", Algorithm: throttle.FixedWindow, Rate: second},
-					{Name: "log", Algorithm: throttle.SlidingLog, Rate: second},
-					{Name: "sliding", Algorithm: throttle.SlidingWindow, Rate: second},
-					{Name: "bucket", Algorithm: throttle.TokenBucket, Rate: second},
-					{Name: "running", Algorithm: throttle.Concurrency, Slots: 1},
+				Limits: []policy.Limit{
+					{Name: "fixed", Algorithm: policy.FixedWindow, Rate: second},
+					{Name: "log", Algorithm: policy.SlidingLog, Rate: second},
+					{Name: "sliding", Algorithm: policy.SlidingWindow, Rate: second},
+					{Name: "bucket", Algorithm: policy.TokenBucket, Rate: second},
+					{Name: "running", Algorithm: policy.Concurrency, Slots: 1},
 				},
-				Upstream: &throttle.Upstream{API: throttle.APIAuto},
+				Upstream: &policy.Upstream{API: policy.APIAuto},
 			},
 		},
-		Routes: []throttle.Route{{Task: "http:request", Policy: "all.keys"}, {Task: "*", Policy: "no-keys"}},
+		Routes: []policy.Route{{Task: "http:request", Policy: "all.keys"}, {Task: "*", Policy: "no-keys"}},
 	}, config)
 }
 
 // algorithmKeys says again, in the contract's words, which keys each algorithm
 // has; the first is the one it needs.
-var algorithmKeys = map[throttle.Algorithm][]string{
-	throttle.FixedWindow:   {"rate: 1/s", "anchor: clock"},
-	throttle.SlidingLog:    {"rate: 1/s"},
-	throttle.SlidingWindow: {"rate: 1/s", "precision: 50ms"},
-	throttle.TokenBucket:   {"rate: 1/s", "burst: 9", "refill: smooth"},
-	throttle.Concurrency:   {"slots: 3", "lease: 1m"},
+var algorithmKeys = map[policy.Algorithm][]string{
+	policy.FixedWindow:   {"rate: 1/s", "anchor: clock"},
+	policy.SlidingLog:    {"rate: 1/s"},
+	policy.SlidingWindow: {"rate: 1/s", "precision: 50ms"},
+	policy.TokenBucket:   {"rate: 1/s", "burst: 9", "refill: smooth"},
+	policy.Concurrency:   {"slots: 3", "lease: 1m"},
 }
 
 func TestParseMissingKey(t *testing.T) {
@@ -73,9 +73,9 @@ func TestParseMissingKey(t *testing.T) {
 				"slots": "the slots are missing; write how many tasks may run at once, as in slots: 100",
 			}[needed]
 
-			_, err := throttle.Parse("p.yaml", []byte(limitKeys("name: a", "algorithm: "+string(algorithm))))
+			_, err := policy.Parse("p.yaml", []byte(limitKeys("name: a", "algorithm: "+string(algorithm))))
 			require.EqualError(t, err, "p.yaml:4: policies.mail.limits[0]."+needed+": "+missing)
-			_, err = throttle.Parse("p.yaml", []byte(limitKeys("name: a", "algorithm: "+string(algorithm), needed+":")))
+			_, err = policy.Parse("p.yaml", []byte(limitKeys("name: a", "algorithm: "+string(algorithm), needed+":")))
 			require.EqualError(t, err, "p.yaml:6: policies.mail.limits[0]."+needed+": "+missing)
 		})
 	}
@@ -83,14 +83,14 @@ func TestParseMissingKey(t *testing.T) {
 
 func TestMisplacedKey(t *testing.T) {
 	t.Parallel()
-	set := map[string]func(*throttle.Limit){
-		"rate: 1/s":       func(l *throttle.Limit) { l.Rate = throttle.Rate{Count: 1, Period: time.Second} },
-		"anchor: clock":   func(l *throttle.Limit) { l.Anchor = throttle.AnchorClock },
-		"precision: 50ms": func(l *throttle.Limit) { l.Precision = 50 * time.Millisecond },
-		"burst: 9":        func(l *throttle.Limit) { l.Burst = 9 },
-		"refill: smooth":  func(l *throttle.Limit) { l.Refill = throttle.RefillSmooth },
-		"slots: 3":        func(l *throttle.Limit) { l.Slots = 3 },
-		"lease: 1m":       func(l *throttle.Limit) { l.Lease = time.Minute },
+	set := map[string]func(*policy.Limit){
+		"rate: 1/s":       func(l *policy.Limit) { l.Rate = policy.Rate{Count: 1, Period: time.Second} },
+		"anchor: clock":   func(l *policy.Limit) { l.Anchor = policy.AnchorClock },
+		"precision: 50ms": func(l *policy.Limit) { l.Precision = 50 * time.Millisecond },
+		"burst: 9":        func(l *policy.Limit) { l.Burst = 9 },
+		"refill: smooth":  func(l *policy.Limit) { l.Refill = policy.RefillSmooth },
+		"slots: 3":        func(l *policy.Limit) { l.Slots = 3 },
+		"lease: 1m":       func(l *policy.Limit) { l.Lease = time.Minute },
 	}
 	owners := map[string]string{
 		"rate":      "fixed_window, sliding_log, sliding_window and token_bucket",
@@ -101,26 +101,26 @@ func TestMisplacedKey(t *testing.T) {
 		"slots":     "concurrency",
 		"lease":     "concurrency",
 	}
-	has := map[throttle.Algorithm]string{
-		throttle.FixedWindow:   "rate and anchor",
-		throttle.SlidingLog:    "rate",
-		throttle.SlidingWindow: "rate and precision",
-		throttle.TokenBucket:   "rate, burst and refill",
-		throttle.Concurrency:   "slots and lease",
+	has := map[policy.Algorithm]string{
+		policy.FixedWindow:   "rate and anchor",
+		policy.SlidingLog:    "rate",
+		policy.SlidingWindow: "rate and precision",
+		policy.TokenBucket:   "rate, burst and refill",
+		policy.Concurrency:   "slots and lease",
 	}
 	for algorithm, own := range algorithmKeys {
 		for line, assign := range set {
 			t.Run(fmt.Sprintf("%s %s", algorithm, line), func(t *testing.T) {
 				t.Parallel()
 				lines := []string{"name: a", "algorithm: " + string(algorithm), own[0]}
-				limit := throttle.Limit{Name: "a", Algorithm: algorithm}
+				limit := policy.Limit{Name: "a", Algorithm: algorithm}
 				set[own[0]](&limit)
 				if line != own[0] {
 					lines = append(lines, line)
 					assign(&limit)
 				}
-				config := &throttle.Config{Policies: []throttle.Policy{{Name: "mail", Limits: []throttle.Limit{limit}}}}
-				parsed, err := throttle.Parse("p.yaml", []byte(limitKeys(lines...)))
+				config := &policy.Config{Policies: []policy.Policy{{Name: "mail", Limits: []policy.Limit{limit}}}}
+				parsed, err := policy.Parse("p.yaml", []byte(limitKeys(lines...)))
 
 				if slices.Contains(own, line) {
 					require.NoError(t, err)
@@ -177,8 +177,8 @@ func TestParseAlgorithmKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := throttle.Parse("p.yaml", []byte(limitKeys(append([]string{"name: a"}, test.lines...)...)))
-			var invalid *throttle.ConfigError
+			_, err := policy.Parse("p.yaml", []byte(limitKeys(append([]string{"name: a"}, test.lines...)...)))
+			var invalid *policy.ConfigError
 			require.ErrorAs(t, err, &invalid)
 			got, want := strings.Split(err.Error(), "\n"), strings.Split(test.want, "\n")
 			require.Len(t, got, len(want), err.Error())
@@ -192,27 +192,27 @@ func TestParseAlgorithmKeys(t *testing.T) {
 
 func TestValidateAlgorithmKeys(t *testing.T) {
 	t.Parallel()
-	log := func(count int64) throttle.Limit {
-		return throttle.Limit{Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: count, Period: time.Hour}}
+	log := func(count int64) policy.Limit {
+		return policy.Limit{Algorithm: policy.SlidingLog, Rate: policy.Rate{Count: count, Period: time.Hour}}
 	}
-	sliding := func(period, precision time.Duration) throttle.Limit {
-		return throttle.Limit{Algorithm: throttle.SlidingWindow, Rate: throttle.Rate{Count: 1, Period: period}, Precision: precision}
+	sliding := func(period, precision time.Duration) policy.Limit {
+		return policy.Limit{Algorithm: policy.SlidingWindow, Rate: policy.Rate{Count: 1, Period: period}, Precision: precision}
 	}
-	slots := func(slots int64, lease time.Duration) throttle.Limit {
-		return throttle.Limit{Algorithm: throttle.Concurrency, Slots: slots, Lease: lease}
+	slots := func(slots int64, lease time.Duration) policy.Limit {
+		return policy.Limit{Algorithm: policy.Concurrency, Slots: slots, Lease: lease}
 	}
 	const us = time.Microsecond
 	for name, test := range map[string]struct {
-		limit throttle.Limit
+		limit policy.Limit
 		want  string // empty: nothing is wrong
 	}{
-		"longest log":  {log(throttle.MaxLogCount), ""},
-		"log too long": {log(throttle.MaxLogCount + 1), "rate: 10001/1h0m0s: the count of a sliding_log must be at most 10000"},
+		"longest log":  {log(policy.MaxLogCount), ""},
+		"log too long": {log(policy.MaxLogCount + 1), "rate: 10001/1h0m0s: the count of a sliding_log must be at most 10000"},
 
 		"default precision":     {sliding(time.Hour, 0), ""},
 		"default, shortest":     {sliding(us, 0), ""},
 		"default, below twenty": {sliding(19*us, 0), ""},
-		"default, longest":      {sliding(throttle.MaxPeriod, 0), ""},
+		"default, longest":      {sliding(policy.MaxPeriod, 0), ""},
 		"default, uneven":       {sliding(41*us, 0), "precision: the period of 41µs can not be cut into 20 equal buckets"},
 		"one bucket":            {sliding(time.Hour, time.Hour), ""},
 		"a thousand buckets":    {sliding(time.Second, time.Millisecond), ""},
@@ -228,24 +228,24 @@ func TestValidateAlgorithmKeys(t *testing.T) {
 		"precision, no rate":    {sliding(0, us), "rate: 1/0s: the period must be longer than zero"},
 
 		"one slot":         {slots(1, 0), ""},
-		"most slots":       {slots(throttle.MaxSlots, 0), ""},
-		"too many slots":   {slots(throttle.MaxSlots+1, 0), "slots: the slots are 100001, but must be at most 100000"},
+		"most slots":       {slots(policy.MaxSlots, 0), ""},
+		"too many slots":   {slots(policy.MaxSlots+1, 0), "slots: the slots are 100001, but must be at most 100000"},
 		"negative slots":   {slots(-1, 0), "slots: the slots are -1, but must be at least 1"},
 		"no slots":         {slots(0, 0), "slots: the slots are missing"},
-		"shortest lease":   {slots(1, throttle.MinLease), ""},
-		"lease too short":  {slots(1, throttle.MinLease-us), "lease: the lease is 999.999ms, but must be at least 1s"},
+		"shortest lease":   {slots(1, policy.MinLease), ""},
+		"lease too short":  {slots(1, policy.MinLease-us), "lease: the lease is 999.999ms, but must be at least 1s"},
 		"negative lease":   {slots(1, -time.Hour), "lease: the lease is -1h0m0s, but must be at least 1s"},
-		"longest lease":    {slots(1, throttle.MaxLease), ""},
-		"lease too long":   {slots(1, throttle.MaxLease+us), "lease: the lease is 24h0m0.000001s, but must be at most 24h"},
-		"uneven lease":     {slots(1, throttle.MinLease+1), "lease: the lease is 1.000000001s, but must be whole microseconds"},
-		"slots, with cost": {throttle.Limit{Algorithm: throttle.Concurrency, Slots: 9, Per: "tenant", Cost: "points"}, ""},
+		"longest lease":    {slots(1, policy.MaxLease), ""},
+		"lease too long":   {slots(1, policy.MaxLease+us), "lease: the lease is 24h0m0.000001s, but must be at most 24h"},
+		"uneven lease":     {slots(1, policy.MinLease+1), "lease: the lease is 1.000000001s, but must be whole microseconds"},
+		"slots, with cost": {policy.Limit{Algorithm: policy.Concurrency, Slots: 9, Per: "tenant", Cost: "points"}, ""},
 
-		"unknown refill": {throttle.Limit{Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Second}, Refill: "x"}, `refill: unknown refill "x"; use smooth or interval`},
+		"unknown refill": {policy.Limit{Algorithm: policy.TokenBucket, Rate: policy.Rate{Count: 1, Period: time.Second}, Refill: "x"}, `refill: unknown refill "x"; use smooth or interval`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.limit.Name = "a"
-			config := &throttle.Config{Policies: []throttle.Policy{{Name: "p", Limits: []throttle.Limit{test.limit}}}}
+			config := &policy.Config{Policies: []policy.Policy{{Name: "p", Limits: []policy.Limit{test.limit}}}}
 			err := config.Validate()
 			if test.want == "" {
 				require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestValidateAlgorithmKeys(t *testing.T) {
 			require.Error(t, err)
 			assert.True(t, strings.HasPrefix(err.Error(), "policies.p.limits[0]."+test.want), "%s\nshould begin with\n%s", err, test.want)
 			assert.NotContains(t, err.Error(), "\n", "one mistake, one message")
-			if _, advice, found := strings.Cut(err.Error(), "as in "); found && test.limit.Algorithm == throttle.SlidingWindow {
+			if _, advice, found := strings.Cut(err.Error(), "as in "); found && test.limit.Algorithm == policy.SlidingWindow {
 				better, err := time.ParseDuration(advice)
 				require.NoError(t, err)
 				config.Policies[0].Limits[0].Precision = better
@@ -268,13 +268,13 @@ func TestMostLimits(t *testing.T) {
 	t.Parallel()
 	var lines strings.Builder
 	lines.WriteString("policies:\n  mail:\n    lane: a\n    limits:\n")
-	for i := range throttle.MaxLimits {
+	for i := range policy.MaxLimits {
 		fmt.Fprintf(&lines, "      - {name: l%d, algorithm: concurrency, slots: 1}\n", i)
 	}
-	_, err := throttle.Parse("p.yaml", []byte(lines.String()))
+	_, err := policy.Parse("p.yaml", []byte(lines.String()))
 	require.NoError(t, err)
 	lines.WriteString("      - {name: more, algorithm: concurrency, slots: 1}\n")
-	_, err = throttle.Parse("p.yaml", []byte(lines.String()))
+	_, err = policy.Parse("p.yaml", []byte(lines.String()))
 	require.EqualError(t, err, "p.yaml:4: policies.mail.limits: there are 33 limits, but a policy has at most 32, because every call decides them all; "+
 		"remove some, or give those of another upstream a policy of their own")
 }

@@ -1,4 +1,4 @@
-package throttle_test
+package policy_test
 
 import (
 	"testing"
@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 func TestParseRate(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
-	for text, want := range map[string]throttle.Rate{
+	for text, want := range map[string]policy.Rate{
 		"10/s":            {Count: 10, Period: time.Second},
 		"100/15m":         {Count: 100, Period: 15 * time.Minute},
 		"5000/1h":         {Count: 5000, Period: time.Hour},
@@ -33,10 +33,10 @@ func TestParseRate(t *testing.T) {
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
-			rate, err := throttle.ParseRate(text)
+			rate, err := policy.ParseRate(text)
 			require.NoError(t, err)
 			assert.Equal(t, want, rate)
-			again, err := throttle.ParseRate(rate.String())
+			again, err := policy.ParseRate(rate.String())
 			require.NoError(t, err)
 			assert.Equal(t, rate, again, "a rate reads what it writes")
 		})
@@ -83,7 +83,7 @@ func TestParseRateRejects(t *testing.T) {
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
-			rate, err := throttle.ParseRate(text)
+			rate, err := policy.ParseRate(text)
 			require.ErrorContains(t, err, want)
 			assert.ErrorContains(t, err, "rate \"", "it says what it read")
 			assert.Zero(t, rate)
@@ -96,11 +96,11 @@ func FuzzParseRate(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		rate, err := throttle.ParseRate(text)
+		rate, err := policy.ParseRate(text)
 		if err != nil {
 			return
 		}
-		again, err := throttle.ParseRate(rate.String())
+		again, err := policy.ParseRate(rate.String())
 		require.NoError(t, err)
 		assert.Equal(t, rate, again)
 	})

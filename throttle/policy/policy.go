@@ -1,13 +1,9 @@
-package throttle
+package policy
 
 import (
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/rampmeter/rampmeter/lua"
 )
 
 // DefaultMaxWait is how long a worker may hold a task until its slot when a
@@ -50,7 +46,7 @@ type Policy struct {
 	// Overload is what becomes of tasks that are not parked. Empty means OverloadPark.
 	Overload Overload
 	// Upstream says how to heed what the upstream tells of its quota. Nil means not
-	// at all, besides freezing the policy for a [RateLimitedError].
+	// at all, besides freezing the policy for a throttle.RateLimitedError.
 	Upstream *Upstream
 }
 
@@ -80,9 +76,9 @@ const (
 	// SlidingLog allows Rate.Count in every interval of Rate.Period, exactly, and
 	// remembers each start: memory grows with the count. Under other numbers the
 	// recorded starts count as they are. Starts may be a little late, and be that much
-	// closer together; so those that may wait are one percent of the period, Lateness
-	// at most, further apart than need be, and no later than half of that, or than a
-	// quarter of Lateness where it is longer.
+	// closer together; so those that may wait are one percent of the period,
+	// throttle.Lateness at most, further apart than need be, and no later than half of
+	// that, or than a quarter of throttle.Lateness where it is longer.
 	SlidingLog Algorithm = "sliding_log"
 	// SlidingWindow allows Rate.Count in every interval of Rate.Period, counted in
 	// buckets of Precision: memory is bounded by their number, and up to one bucket
@@ -155,88 +151,43 @@ type Limit struct {
 
 	// Headroom is kept for urgent tasks.
 	Headroom Headroom
-
-	// Of a limit that keeps what the upstream says: how long a call may be in flight,
-	// and how many tokens to leave alone.
-	flight   time.Duration
-	headroom int64
 }
 
 // Capacity is the most a single request may cost: the burst of a token bucket,
 // the count of a window, the slots of a concurrency limit.
 func (l *Limit) Capacity() int64 {
-	switch {
-	case l.Algorithm == Concurrency:
+	switch l.Algorithm {
+	case Concurrency:
 		return l.Slots
-	case l.isAboutUpstream():
-		return MaxBurst // it is the declared limit that a cost must fit into
-	case l.Algorithm == TokenBucket && l.Burst > 0:
+	case FixedWindow, SlidingLog, SlidingWindow:
+		return l.Rate.Count
+	case TokenBucket:
+	}
+	if l.Burst > 0 {
 		return l.Burst
 	}
 	return l.Rate.Count
 }
 
-// lateness is how much later than its slot a start may be where the limit counts over
-// every interval, so that late starts could come too close together; or else zero.
-func (l *Limit) lateness() time.Duration {
-	switch l.Algorithm {
-	case TokenBucket, SlidingWindow:
-		return Lateness
-	case SlidingLog:
-		// Half of what slots keep from each other: the other half is for the way from
-		// here to the call. And as much as a process can keep to.
-		return min(Lateness, max(Lateness/2, l.Rate.Period/100)) / 2
-	case FixedWindow, Concurrency, told, pace:
+// Kind names how the limit counts: by its algorithm, or as an interval_bucket where a
+// TokenBucket has RefillInterval. What one kind has counted no other can read.
+func (l *Limit) Kind() string {
+	if l.Algorithm == TokenBucket && l.Refill == RefillInterval {
+		return "interval_bucket"
 	}
-	return 0
+	return string(l.Algorithm)
 }
 
-// script returns the limits as the scripts have them.
-func (p *Policy) script() []lua.Limit {
-	limits := make([]lua.Limit, len(p.Limits))
-	attributes := p.rowAttributes()
-	for i := range p.Limits {
-		limits[i] = p.Limits[i].script()
-		limits[i].Value = 1 + slices.Index(attributes, p.Limits[i].Per)
-	}
-	return limits
-}
-
-func (l *Limit) script() lua.Limit {
-	algorithm, count, period := string(l.Algorithm), l.Rate.Count, l.Rate.Period
-	option, extra := "-", int64(0)
-	switch l.Algorithm {
-	case TokenBucket:
-		if l.Refill == RefillInterval {
-			algorithm = "interval_bucket"
-		}
-	case FixedWindow:
-		if l.Anchor == AnchorFirst {
-			option = string(AnchorFirst)
-		}
-	case SlidingWindow:
-		extra = l.precision().Microseconds()
-	case Concurrency:
-		count, period = l.Slots, l.lease()
-	case told:
-		option = strconv.FormatInt(l.flight.Microseconds(), 10)
-		extra = l.headroom
-	case SlidingLog, pace:
-	}
-	return lua.Limit{
-		Algorithm: algorithm, Count: count, PeriodUS: period.Microseconds(), Capacity: l.Capacity(),
-		Option: option, Extra: extra, Kept: l.kept(),
-	}
-}
-
-func (l *Limit) precision() time.Duration {
+// BucketLength returns Precision with its default applied.
+func (l *Limit) BucketLength() time.Duration {
 	if l.Precision > 0 {
 		return l.Precision
 	}
 	return max(time.Microsecond, (l.Rate.Period / defaultBuckets).Truncate(time.Microsecond))
 }
 
-func (l *Limit) lease() time.Duration {
+// LeaseLength returns Lease with its default applied.
+func (l *Limit) LeaseLength() time.Duration {
 	if l.Lease > 0 {
 		return l.Lease
 	}
@@ -268,6 +219,9 @@ type Rate struct {
 
 // String writes the rate as a policies file has it: 10/1s, 5000/1h0m0s.
 func (r Rate) String() string { return fmt.Sprintf("%d/%s", r.Count, r.Period) }
+
+// PerSecond returns how many tokens there are per second.
+func (r Rate) PerSecond() float64 { return float64(r.Count) / r.Period.Seconds() }
 
 // Route sends the tasks of one type to a policy.
 type Route struct {
@@ -301,6 +255,16 @@ func (c *Config) Policy(name string) *Policy {
 	for i := range c.Policies {
 		if c.Policies[i].Name == name {
 			return &c.Policies[i]
+		}
+	}
+	return nil
+}
+
+// Limit returns the policy's limit of that name, or nil.
+func (p *Policy) Limit(name string) *Limit {
+	for i := range p.Limits {
+		if p.Limits[i].Name == name {
+			return &p.Limits[i]
 		}
 	}
 	return nil

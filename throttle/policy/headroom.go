@@ -1,4 +1,4 @@
-package throttle
+package policy
 
 import (
 	"errors"
@@ -24,25 +24,16 @@ type Headroom struct {
 	Percent int64
 }
 
-// kept is how many tokens of the limit are for urgent tasks alone.
-func (l *Limit) kept() int64 {
+// Kept is how many tokens of the limit are for urgent tasks alone.
+func (l *Limit) Kept() int64 {
 	if l.Headroom.Percent > 0 {
 		return (l.Capacity()*l.Headroom.Percent + 99) / 100
 	}
 	return l.Headroom.Tokens
 }
 
-// hasHeadroom reports whether a limit of the policy keeps something.
-func (p *Policy) hasHeadroom() bool {
-	for i := range p.Limits {
-		if p.Limits[i].kept() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func isUrgent(attributes map[string]string) bool {
+// IsUrgent reports whether a task with these attributes is urgent.
+func IsUrgent(attributes map[string]string) bool {
 	return attributes[PriorityAttribute] == PriorityHigh
 }
 
@@ -85,8 +76,8 @@ func (l *Limit) checkHeadroom() error {
 	if err := checkKept(h.Tokens+h.Percent, MaxBurst, ""); err != nil {
 		return err
 	}
-	if most := l.Capacity() - 1; most >= 0 && (h.Percent > 99 || l.kept() > most) {
-		return fmt.Errorf("a headroom of %d leaves nothing of %d for other tasks; write at most %d", l.kept(), most+1, most)
+	if most := l.Capacity() - 1; most >= 0 && (h.Percent > 99 || l.Kept() > most) {
+		return fmt.Errorf("a headroom of %d leaves nothing of %d for other tasks; write at most %d", l.Kept(), most+1, most)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package throttle
+package policy
 
 import (
 	"fmt"
@@ -37,9 +37,10 @@ func (f *findings) weights(path string, p *Policy) {
 	}
 }
 
-// weightFor returns the weight of the lane that a task with these attributes is in:
-// what the attribute says, or else the policy, or else 1.
-func (p *Policy) weightFor(attributes map[string]string) (int64, error) {
+// WeightOf returns the weight of the lane that a task with these attributes is in:
+// what the attribute says, or else the policy, or else 1. The error is an
+// [*AttributeError].
+func (p *Policy) WeightOf(attributes map[string]string) (int64, error) {
 	if text, ok := attributes[p.Weight]; ok && p.Weight != "" {
 		weight, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || checkWeight(weight) != nil {

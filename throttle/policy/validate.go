@@ -1,4 +1,4 @@
-package throttle
+package policy
 
 import (
 	"fmt"
@@ -77,12 +77,16 @@ func (f *findings) policy(path string, p *Policy) {
 	}
 }
 
+// ReservedName is the name that no limit can have: where the name of a limit tells what
+// held a task back, it stands for a policy that is frozen.
+const ReservedName = "freeze"
+
 func (f *findings) limit(path string, l *Limit) {
 	switch l.Name {
 	case "":
 		f.add(join(path, "name"), "the limit has no name; add one that is unique in the policy, such as hourly")
-	case HeldByFreeze:
-		f.add(join(path, "name"), "%q is reserved: it stands for a policy that its upstream has closed; choose another name", HeldByFreeze)
+	case ReservedName:
+		f.add(join(path, "name"), "%q is reserved: it stands for a policy that its upstream has closed; choose another name", ReservedName)
 	default:
 		f.name(join(path, "name"), l.Name)
 	}

@@ -1,4 +1,4 @@
-package throttle_test
+package policy_test
 
 import (
 	"io/fs"
@@ -11,20 +11,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 func TestReadFileOfTheContract(t *testing.T) {
 	t.Parallel()
-	config, err := throttle.ReadFile(filepath.Join("testdata", "sample.yaml"))
+	config, err := policy.ReadFile(filepath.Join("testdata", "sample.yaml"))
 	require.NoError(t, err)
-	assert.Equal(t, &throttle.Config{
-		Policies: []throttle.Policy{{
+	assert.Equal(t, &policy.Config{
+		Policies: []policy.Policy{{
 			Name: "github",
-			Limits: []throttle.Limit{{
+			Limits: []policy.Limit{{
 				Name:      "hourly",
-				Algorithm: throttle.TokenBucket,
-				Rate:      throttle.Rate{Count: 5000, Period: time.Hour},
+				Algorithm: policy.TokenBucket,
+				Rate:      policy.Rate{Count: 5000, Period: time.Hour},
 				Burst:     100,
 				Per:       "installation",
 				Cost:      "points",
@@ -32,14 +32,14 @@ func TestReadFileOfTheContract(t *testing.T) {
 			Lane:    "installation",
 			MaxWait: time.Second,
 		}},
-		Routes: []throttle.Route{{Task: "http:request", Policy: "github"}},
+		Routes: []policy.Route{{Task: "http:request", Policy: "github"}},
 	}, config)
 }
 
 func TestReadFileNamesAllMistakes(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("testdata", "five_mistakes.yaml")
-	config, err := throttle.ReadFile(path)
+	config, err := policy.ReadFile(path)
 	assert.Nil(t, config)
 	require.EqualError(t, err, strings.Join([]string{
 		path + `:6: policies.github.limits[0].algorithm: unknown algorithm "tokenbucket"; did you mean "token_bucket"?`,
@@ -48,23 +48,23 @@ func TestReadFileNamesAllMistakes(t *testing.T) {
 		path + `:12: policies.github.max_wait: 2h0m0s is too long for a worker to hold a task; write at most 1h: a task whose slot is further off is deferred, at no cost`,
 		path + `:15: routes[0].policy: unknown policy "githb"; did you mean "github"?`,
 	}, "\n"))
-	var invalid *throttle.ConfigError
+	var invalid *policy.ConfigError
 	require.ErrorAs(t, err, &invalid)
 	assert.Len(t, invalid.Problems, 5)
 }
 
 func TestReadFileUnreadable(t *testing.T) {
 	t.Parallel()
-	_, err := throttle.ReadFile(filepath.Join(t.TempDir(), "none.yaml"))
+	_, err := policy.ReadFile(filepath.Join(t.TempDir(), "none.yaml"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.ErrorContains(t, err, "none.yaml")
 
-	_, err = throttle.ReadFile(t.TempDir())
+	_, err = policy.ReadFile(t.TempDir())
 	require.ErrorContains(t, err, "is a directory")
 
 	large := filepath.Join(t.TempDir(), "large.yaml")
 	require.NoError(t, os.WriteFile(large, make([]byte, 2<<20), 0o600))
-	_, err = throttle.ReadFile(large)
+	_, err = policy.ReadFile(large)
 	require.EqualError(t, err, large+": the file is larger than 1048576 bytes; is it a policies file?")
 }
 
@@ -187,9 +187,9 @@ func TestParseProblems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			config, err := throttle.Parse("p.yaml", []byte(test.file))
+			config, err := policy.Parse("p.yaml", []byte(test.file))
 			assert.Nil(t, config)
-			var invalid *throttle.ConfigError
+			var invalid *policy.ConfigError
 			require.ErrorAs(t, err, &invalid)
 			got, want := strings.Split(err.Error(), "\n"), strings.Split(test.want, "\n")
 			require.Len(t, got, len(want), err.Error())
@@ -203,13 +203,13 @@ func TestParseProblems(t *testing.T) {
 func TestParseMaxWait(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]time.Duration{
-		"":                    throttle.DefaultMaxWait,
+		"":                    policy.DefaultMaxWait,
 		"    max_wait: 0s\n":  0,
 		"    max_wait: 0\n":   0,
 		"    max_wait: 1ms\n": time.Millisecond,
 		"    max_wait: 1h\n":  time.Hour,
 	} {
-		config, err := throttle.Parse("p.yaml", []byte(mail+line))
+		config, err := policy.Parse("p.yaml", []byte(mail+line))
 		require.NoError(t, err)
 		assert.Equal(t, want, config.Policy("mail").Wait(), line)
 	}
@@ -217,7 +217,7 @@ func TestParseMaxWait(t *testing.T) {
 
 func TestParseAnchorsAndMerges(t *testing.T) {
 	t.Parallel()
-	config, err := throttle.Parse("p.yaml", []byte(`policies:
+	config, err := policy.Parse("p.yaml", []byte(`policies:
   a: &a
     limits: &limits
       - &hourly {name: hourly, algorithm: token_bucket, rate: &rate 5/h}
@@ -234,13 +234,13 @@ func TestParseAnchorsAndMerges(t *testing.T) {
         rate: *rate
 `))
 	require.NoError(t, err)
-	hourly := throttle.Limit{Name: "hourly", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 5, Period: time.Hour}}
+	hourly := policy.Limit{Name: "hourly", Algorithm: policy.TokenBucket, Rate: policy.Rate{Count: 5, Period: time.Hour}}
 	again := hourly
 	again.Name = "again"
-	assert.Equal(t, []throttle.Policy{
-		{Name: "a", Limits: []throttle.Limit{hourly}, Lane: "tenant"},
-		{Name: "b", Limits: []throttle.Limit{hourly}},
-		{Name: "c", Limits: []throttle.Limit{hourly, again}, Lane: "user"},
+	assert.Equal(t, []policy.Policy{
+		{Name: "a", Limits: []policy.Limit{hourly}, Lane: "tenant"},
+		{Name: "b", Limits: []policy.Limit{hourly}},
+		{Name: "c", Limits: []policy.Limit{hourly, again}, Lane: "user"},
 	}, config.Policies)
 }
 
@@ -251,7 +251,7 @@ func TestParseKeepsTheFilesOrder(t *testing.T) {
 	for _, name := range []string{"z", "a", "m.x", "m"} {
 		file.WriteString("  " + name + ": {limits: [{name: l, algorithm: fixed_window, rate: 1/s}]}\n")
 	}
-	config, err := throttle.Parse("p.yaml", []byte(file.String()))
+	config, err := policy.Parse("p.yaml", []byte(file.String()))
 	require.NoError(t, err)
 	var names []string
 	for _, policy := range config.Policies {
@@ -272,12 +272,12 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(limitKeys("name: a", "algorithm: sliding_window", "rate: 1/366d", "precision: 1us")))
 	f.Add([]byte(limitKeys("name: a", "algorithm: concurrency", "slots: 0", "leases: 1e9d", "rate: 1/s")))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		config, err := throttle.Parse("p.yaml", data)
+		config, err := policy.Parse("p.yaml", data)
 		if err == nil {
 			require.NoError(t, config.Validate())
 			return
 		}
-		var invalid *throttle.ConfigError
+		var invalid *policy.ConfigError
 		require.ErrorAs(t, err, &invalid)
 		require.NotEmpty(t, invalid.Problems)
 		lines := 1

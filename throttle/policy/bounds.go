@@ -1,4 +1,4 @@
-package throttle
+package policy
 
 import (
 	"errors"
@@ -115,7 +115,7 @@ func (l *Limit) checkPrecision() error {
 	if !l.Rate.valid() {
 		return nil // which is told of the rate
 	}
-	period, precision := l.Rate.Period, l.precision()
+	period, precision := l.Rate.Period, l.BucketLength()
 	even := period%precision == 0
 	switch {
 	case even && period/precision <= MaxBuckets:

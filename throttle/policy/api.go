@@ -1,4 +1,4 @@
-package throttle
+package policy
 
 // API names how an upstream tells its quota: which headers it sends, what they
 // mean, and what its refusals speak of. Package upstream has a reader for each.
