@@ -327,7 +327,7 @@ local function let_held_rows_join()
       change('ZADD', line_key('rows', lane), { int(place), name })
       lanes_of_rows[lane] = true
     else
-      row.is_listed, row.is_changed = false, true
+      row.is_changed, row.is_listed = row.is_changed or row.is_listed, false
     end
   end
   local arguments = { 'GT' }
@@ -367,7 +367,7 @@ local function serve(lane, list)
   local member, place = next_of(row)
   if not member then
     remove_first(list)
-    row.is_listed, row.is_changed = false, true
+    row.is_changed, row.is_listed = row.is_changed or row.is_listed, false
     return true
   end
   local costs = parse_member(member)
@@ -407,20 +407,17 @@ local function serve_lanes()
       return
     end
     local lane = table.remove(lanes, 1)
-    local list = list_of(lane.name)
-    if list[1] then
-      local tag = lane.tag
-      goes_on = serve(lane, list)
-      if lane.tag ~= tag then
-        changes.ready[lane.name] = lane.tag
-      end
-    elseif list.more then
-      ask_again(now)
-    else
-      changes.passed[#changes.passed + 1] = lane.name
+    local list, tag = list_of(lane.name), lane.tag
+    goes_on = not list[1] or serve(lane, list)
+    if lane.tag ~= tag then
+      changes.ready[lane.name] = lane.tag
     end
     if list[1] then
       insert_lane(lane.name, lane.tag)
+    elseif list.more then
+      ask_again(now)
+    elseif not changes.ready[lane.name] then
+      changes.passed[#changes.passed + 1] = lane.name
     end
     read_lanes()
   end
@@ -482,7 +479,9 @@ if not first_held and #lanes == 0 and line.recalled <= now
   line.list('SREM')
   return reply
 end
-ask_again(math.max(now + reach_us, tonumber(first_held or next_at) - near_us))
+if first_held then
+  ask_again(math.max(now + reach_us, first_held - near_us))
+end
 line.wake_at = math.ceil(next_at)
 line.save()
 reply[3] = line.wake_at

@@ -38,7 +38,7 @@ func TestTasksJoinTheirLine(t *testing.T) {
 			require.NoError(t, err)
 			standing := p.where(info)
 			require.NotNil(t, standing, "it is not in line")
-			assert.Equal(t, int64(3+i), standing.Position)
+			assert.Equal(t, int64(1+i), standing.Position, "of its queue")
 			assert.False(t, standing.Woken)
 
 			there := p.stateOf(info)

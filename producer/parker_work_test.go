@@ -261,7 +261,8 @@ func TestJoiningALineThatHasEmptied(t *testing.T) {
 				p.ask("before", throttle.TaskName(before.Queue, before.ID)) // it starts
 				_, err := p.limiter.Wake(t.Context(), "api", throttle.Waking{As: "test"})
 				require.NoError(t, err)
-				require.NoError(t, p.limiter.Yield(t.Context(), "api", "test"))
+				_, err = p.limiter.Wake(t.Context(), "api", throttle.Waking{As: "test", Leaves: true})
+				require.NoError(t, err)
 				p.lineEnds()
 			}
 			return nil

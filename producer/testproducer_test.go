@@ -170,7 +170,7 @@ func (p *testProducer) where(info *asynq.TaskInfo) *throttle.Standing {
 // line is who stands in the lane a, one behind the other, as "/QUEUE/ID".
 func (p *testProducer) line() []string {
 	p.t.Helper()
-	members, err := p.srv.Client().ZRange(p.t.Context(), "rm:{api}/line:tenant/row:1:a,", 0, -1).Result()
+	members, err := p.srv.Client().ZRange(p.t.Context(), "rm:{api}/line:tenant/row:1:a,7:default,", 0, -1).Result()
 	require.NoError(p.t, err)
 	return members
 }

@@ -14,8 +14,8 @@ import (
 type Place struct {
 	// Lane is the value of the policy's Lane attribute, or empty.
 	Lane string
-	// Position counts from 1 among the tasks of the lane that are counted by the
-	// same keys.
+	// Position counts from 1 among the tasks of the lane that are of the same queue and
+	// counted by the same keys.
 	Position int64
 	// Since is when the task came into line.
 	Since time.Time

@@ -61,7 +61,9 @@ func TestLineIsMadeAnew(t *testing.T) {
 				}
 				for lane := range lanes {
 					order := p.order(fmt.Sprint(lane))
-					assert.LessOrEqual(t, displaced(order), 1, "lane %d: %v", lane, order)
+					// A row that lacks a token of its own lets others of its lane go first, until
+					// the next call.
+					assert.LessOrEqual(t, displaced(order), 2, "lane %d: %v", lane, order)
 				}
 			})
 		})

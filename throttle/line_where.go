@@ -37,7 +37,7 @@ func (l *Limiter) Where(ctx context.Context, request Request) (*Standing, error)
 	if err != nil {
 		return nil, err
 	}
-	standing, lanes, count, err := calls.where(ctx, claim)
+	standing, rows, count, err := calls.where(ctx, claim)
 	if standing == nil || err != nil {
 		return nil, wrapCall("where", request.Policy, err)
 	}
@@ -48,21 +48,21 @@ func (l *Limiter) Where(ctx context.Context, request Request) (*Standing, error)
 	standing.Expected = now.At
 	if !standing.Woken {
 		shared, slowest := calls.line.times(claim)
-		ahead := max(0, min(count, standing.Position*max(1, lanes))-1)
+		ahead := max(0, min(count, standing.Position*max(1, rows))-1)
 		standing.Expected = now.At.Add(max(time.Duration(ahead)*shared, time.Duration(standing.Position-1)*slowest))
 	}
 	return standing, nil
 }
 
-// where reads a task's place, and how many lanes and tasks there are.
-func (c *policyCalls) where(ctx context.Context, claim *claim) (s *Standing, lanes, count int64, err error) {
+// where reads a task's place, and how many rows and tasks there are.
+func (c *policyCalls) where(ctx context.Context, claim *claim) (s *Standing, rows, count int64, err error) {
 	key, name, row := c.line.key, c.line.name(claim), c.line.row(claim)
 	pipe := c.redis.Pipeline()
 	woken := pipe.ZScore(ctx, key+"/woken", name)
 	late := pipe.ZScore(ctx, key+"/late", name)
 	place := pipe.ZScore(ctx, key+"/row:"+row, claim.member())
 	rank := pipe.ZRank(ctx, key+"/row:"+row, claim.member())
-	ready := pipe.ZCard(ctx, key+"/ready")
+	inLine := pipe.HLen(ctx, key+"/cursors")
 	line := pipe.Get(ctx, key)
 	again := pipe.HGet(ctx, key+"/asked", claim.member())
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -82,7 +82,7 @@ func (c *policyCalls) where(ctx context.Context, claim *claim) (s *Standing, lan
 	if fields := strings.Split(line.Val(), ","); len(fields) > 1 {
 		count, _ = strconv.ParseInt(fields[1], 10, 64)
 	}
-	return s, ready.Val(), count, nil
+	return s, inLine.Val(), count, nil
 }
 
 // times are how long the limits take to make up for a claim's costs: the slowest of

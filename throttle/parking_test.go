@@ -170,7 +170,7 @@ func TestWhoJoinsStandsWhereItCame(t *testing.T) {
 func TestUrgentTasksLookAhead(t *testing.T) {
 	eachSimulation(t, inLanes(bucket("rate", 1, time.Minute, 1)), func(t *testing.T, p *simulation) {
 		p.enqueue("a", 5)
-		request := throttle.Request{Policy: "api", TaskID: "x", Attributes: map[string]string{
+		request := throttle.Request{Policy: "api", TaskID: "a/x", Attributes: map[string]string{
 			"lane": "a", policy.PriorityAttribute: policy.PriorityHigh,
 		}}
 		ahead, err := p.limiter.LookAhead(t.Context(), request)
@@ -200,7 +200,7 @@ func TestWhatCanNotJoin(t *testing.T) {
 			return p.limiter.Join(ctx, request, time.Time{})
 		},
 	} {
-		request := throttle.Request{Policy: "api", TaskID: "x", Attributes: map[string]string{"key": "a", "points": "2"}}
+		request := throttle.Request{Policy: "api", TaskID: "a/x", Attributes: map[string]string{"key": "a", "points": "2"}}
 		decision, err := step(t.Context(), request)
 		require.NoError(t, err, name)
 		assert.Equal(t, throttle.Never, decision.Outcome, name)

@@ -153,11 +153,14 @@ local function read_cursors(list)
   end
 end
 
--- Writes it, and keeps the rows' keys for as long as the line.
+-- Writes it, and keeps the rows' keys for as long as the line; rows without a task are
+-- forgotten.
 local function write_cursors()
-  local texts = {}
+  local texts, empty = {}, {}
   for name, row in pairs(rows) do
-    if row.is_changed then
+    if row.size == 0 then
+      empty[#empty + 1] = name
+    elseif row.is_changed then
       texts[#texts + 1] = name
       texts[#texts + 1] = table.concat({ int(row.cursor), int(row.silence), int(row.weight), int(line.kept),
         row.is_listed and 1 or 0 }, ',')
@@ -167,6 +170,7 @@ local function write_cursors()
     end
   end
   change('HSET', line_key('cursors'), texts)
+  change('HDEL', line_key('cursors'), empty)
 end
 
 local function name_of(row, member)

@@ -189,11 +189,11 @@ local function expected_at(from, ahead, position, costs, by_time)
   return math.ceil(from + math.max(ahead * shared_us, (position - 1) * slowest_us))
 end
 
--- How many of the others in line are ahead of a task at that position of its row:
--- lanes take turns.
-local function ahead_of(position, others)
-  line.lanes = line.lanes or redis.call('ZCARD', line_key('ready'))
-  return math.min(others, position * math.max(1, line.lanes) - 1)
+-- How many of the others in line are ahead of a task at that position of its row: rows
+-- take turns.
+local function ahead_of(row, position, others)
+  line.rows = line.rows or redis.call('HLEN', line_key('cursors'))
+  return math.min(others, position * (line.rows + (row.kept == 0 and 1 or 0)) - 1)
 end
 
 -- Whether a task is not to stand in line. When a lease ends nobody can tell, so where
@@ -213,7 +213,7 @@ function line.look(task, costs, at)
   line.is_there = true
   local place = came_at(row)
   local position = 1 + row.size
-  local expected = expected_at(at, ahead_of(position, line.count), position, costs)
+  local expected = expected_at(at, ahead_of(row, position, line.count), position, costs)
   row.size, line.count, line.last = row.size + 1, line.count + 1, since(row, place)
   return 2, expected, position, since(row, place)
 end
@@ -229,7 +229,7 @@ function line.join(task, costs, at, held_by)
   if not is_new or place <= line.last then
     position = 1 + (is_new and redis.call('ZCOUNT', row.key, '-inf', '(' .. int(place)) or redis.call('ZRANK', row.key, task.member))
   end
-  local ahead = ahead_of(position, line.count - (is_new and 0 or 1))
+  local ahead = ahead_of(row, position, line.count - (is_new and 0 or 1))
   local expected = expected_at(at, ahead, position, costs)
   if is_turned_away(task, costs, at, held_by, ahead, position) then
     if not is_new then

@@ -21,3 +21,8 @@ for name, algorithm in pairs(algorithms) do
     end
   end
 end
+for _, algorithm in pairs(algorithms) do
+  algorithm.due = algorithm.due or function(state, limit, n, keep, now)
+    return algorithm.earliest(state, limit, math.min(n + keep, limit.capacity), now, now, '')
+  end
+end
