@@ -1,10 +1,6 @@
 package throttletest
 
-import (
-	"fmt"
-
-	"github.com/alicebob/miniredis/v2"
-)
+import "github.com/rampmeter/rampmeter/internal/embedded"
 
 // EmbeddedConfig says how to start an embedded Redis. The zero value is good for
 // most.
@@ -22,27 +18,19 @@ type EmbeddedConfig struct {
 // It is good enough for scripts, expiry and asynq, at a fraction of a real
 // server's speed. It has one mutex for all and is no place for data that matters.
 func StartEmbedded(cfg EmbeddedConfig) (*Server, error) {
-	addr := cfg.Addr
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
-	mini := miniredis.NewMiniRedis()
+	redis := embedded.New()
 	release := func() {}
 	if cfg.Clock != nil {
-		cfg.Clock.drive(mini)
-		release = func() { cfg.Clock.release(mini) }
+		cfg.Clock.drive(redis)
+		release = func() { cfg.Clock.release(redis) }
 	}
-	// By itself miniredis keeps every key until it is told that time went by. This
-	// has it look at the clock at every command, as Redis does.
-	mini.ClockTTL(true)
-
-	if err := mini.StartAddr(addr); err != nil {
+	if err := redis.Listen(cfg.Addr); err != nil {
 		release()
-		return nil, fmt.Errorf("start embedded redis: %w", err)
+		return nil, err
 	}
-	return newServer(mini.Addr(), func() error {
+	return newServer(redis.Addr(), func() error {
 		release()
-		mini.Close()
+		redis.Close()
 		return nil
 	}), nil
 }
