@@ -8,7 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // Entry is a task to be: what a line of a batch or an entry of a schedule says.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/internal/embedded"
 	"github.com/rampmeter/rampmeter/producer"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // demonstrate runs the whole story and returns what the API saw of it.

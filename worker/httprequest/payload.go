@@ -1,8 +1,11 @@
-// Package httprequest is the payload of the built-in task "http:request": what
-// a producer writes and a worker reads to make one outbound HTTP call.
+// Package httprequest is the built-in task "http:request", which makes one outbound
+// HTTP call: its payload, which a producer writes, and the handler that runs it.
 //
 // Both sides use the same Decode and Encode, so a payload that a producer let
-// through is one that a worker understands.
+// through is one that a worker understands. That is why the package producer imports
+// this one. This one imports neither worker nor producer, only throttle and
+// throttle/upstream: the handler hears of its reservation by its context, and tells
+// what the upstream said by its error.
 package httprequest
 
 import (

@@ -1,4 +1,4 @@
-package worker
+package httprequest
 
 import (
 	"context"
@@ -11,13 +11,11 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
 )
 
-// HTTPConfig says how the calls of http:request tasks are made. The zero value
+// Config says how the calls of http:request tasks are made. The zero value
 // is ready to use: any host, with the defaults named at each field.
-type HTTPConfig struct {
+type Config struct {
 	// AllowHosts are the only hosts that may be called, redirects included:
 	// "api.example.com" on any port, "api.example.com:8443" on that port alone,
 	// "*.example.com" for every name below example.com but not itself. Empty
@@ -45,7 +43,7 @@ type HTTPConfig struct {
 	MaxRetryAfter time.Duration
 }
 
-func (c HTTPConfig) withDefaults() HTTPConfig {
+func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second
 	}
@@ -56,7 +54,7 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 		c.MaxBody = 1 << 20
 	}
 	if c.Transport == nil {
-		c.Transport = newHTTPTransport()
+		c.Transport = newTransport()
 	}
 	if c.MaxRetryAfter == 0 {
 		c.MaxRetryAfter = time.Hour
@@ -68,7 +66,7 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 }
 
 // validate joins every problem of a config whose defaults are filled in.
-func (c HTTPConfig) validate() error {
+func (c Config) validate() error {
 	var problems []error
 	if c.Timeout < 0 {
 		problems = append(problems, fmt.Errorf("the Timeout of %s must be positive", c.Timeout))
@@ -86,9 +84,9 @@ func (c HTTPConfig) validate() error {
 	return errors.Join(problems...)
 }
 
-// newHTTPTransport is made for many calls to few hosts: with the two idle
+// newTransport is made for many calls to few hosts: with the two idle
 // connections that net/http keeps to a host, most calls would have to connect.
-func newHTTPTransport() http.RoundTripper {
+func newTransport() http.RoundTripper {
 	transport, ok := http.DefaultTransport.(*http.Transport)
 	if !ok { // the program has put its own in place, and will know why
 		return http.DefaultTransport
@@ -98,13 +96,12 @@ func newHTTPTransport() http.RoundTripper {
 	return transport
 }
 
-// NewHTTPHandler returns the handler of http:request tasks, whose payload is
-// [httprequest.Payload]. What the upstream answers decides what becomes of the
-// task:
+// NewHandler returns the handler of http:request tasks, whose payload is
+// [Payload]. What the upstream answers decides what becomes of the task:
 //
 //   - 2xx: done, whatever becomes of the body.
 //   - 429, and 503 with Retry-After: a [throttle.RateLimitedError], on which
-//     [Middleware] freezes the policy and runs the task again at no retry. Under a
+//     worker.Middleware freezes the policy and runs the task again at no retry. Under a
 //     policy with an upstream, what that API says of its quota is heeded, by every
 //     response; and a refusal is what that API means by one, such as a 403 of GitHub's
 //     with nothing left, and closes what it speaks of.
@@ -127,23 +124,23 @@ func newHTTPTransport() http.RoundTripper {
 //
 // The handler is safe for concurrent use. A config that makes no sense is an
 // error that names every problem.
-func NewHTTPHandler(cfg HTTPConfig) (asynq.Handler, error) {
+func NewHandler(cfg Config) (asynq.Handler, error) {
 	cfg = cfg.withDefaults()
 	hosts, hostsErr := parseHostRules(cfg.AllowHosts)
 	if err := errors.Join(cfg.validate(), hostsErr); err != nil {
 		return nil, fmt.Errorf("HTTP handler: %w", err)
 	}
-	return &httpHandler{cfg: cfg, hosts: hosts}, nil
+	return &handler{cfg: cfg, hosts: hosts}, nil
 }
 
-type httpHandler struct {
-	cfg   HTTPConfig
+type handler struct {
+	cfg   Config
 	hosts hostRules
 }
 
 // ProcessTask makes the task's call.
-func (h *httpHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
-	payload, err := httprequest.Decode(task.Payload())
+func (h *handler) ProcessTask(ctx context.Context, task *asynq.Task) error {
+	payload, err := Decode(task.Payload())
 	if err != nil {
 		return archived(err)
 	}
@@ -177,7 +174,7 @@ func (h *httpHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 }
 
 // newRequest makes the payload's request, if its host may be called.
-func (h *httpHandler) newRequest(ctx context.Context, p httprequest.Payload) (*http.Request, error) {
+func (h *handler) newRequest(ctx context.Context, p Payload) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, p.Method, p.URL, strings.NewReader(p.Body))
 	if err != nil {
 		return nil, withoutURL(err)

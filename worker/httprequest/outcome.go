@@ -1,4 +1,4 @@
-package worker
+package httprequest
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ const drainTime = 100 * time.Millisecond
 
 // outcome says what an answer means for the task. It reads the body as far as
 // it may; cancel ends the call and with it a body that takes too long.
-func (h *httpHandler) outcome(what string, refusal, limited error, resp *http.Response, cancel context.CancelFunc) error {
+func (h *handler) outcome(what string, refusal, limited error, resp *http.Response, cancel context.CancelFunc) error {
 	status := resp.StatusCode
 	if status == http.StatusSwitchingProtocols {
 		// From here on the other side speaks something else, perhaps for ever.
@@ -55,7 +55,7 @@ func (h *httpHandler) outcome(what string, refusal, limited error, resp *http.Re
 // readBody reads a body so that its connection can be used again, up to MaxBody
 // bytes, and returns its beginning. A body that breaks off changes nothing: the
 // status has said it all.
-func (h *httpHandler) readBody(resp *http.Response) string {
+func (h *handler) readBody(resp *http.Response) string {
 	body := io.LimitReader(resp.Body, h.cfg.MaxBody)
 	start, err := io.ReadAll(io.LimitReader(body, excerptBytes+1))
 	if err == nil {
