@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 )
 
 // Config says how the calls of http:request tasks are made. The zero value
@@ -201,9 +202,6 @@ func (h *handler) newRequest(ctx context.Context, p Payload) (*http.Request, err
 	return req, nil
 }
 
-// generatedID is the shape of the IDs that asynq makes: they never come again.
-var generatedID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-
 // idempotencyKey returns what the upstream may know a repetition by; empty when
 // the payload says so itself, or there is nothing to repeat.
 func idempotencyKey(ctx context.Context, req *http.Request) string {
@@ -214,7 +212,7 @@ func idempotencyKey(ctx context.Context, req *http.Request) string {
 		return ""
 	}
 	id, _ := asynq.GetTaskID(ctx)
-	if !generatedID.MatchString(id) {
+	if !asynqfacts.IsGeneratedID(id) {
 		return ""
 	}
 	return id
