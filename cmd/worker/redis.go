@@ -20,12 +20,12 @@ func openRedis(o options, log *zap.Logger) (asynq.RedisConnOpt, func(), error) {
 		conn, err := o.redisConn()
 		return conn, func() {}, err
 	}
-	server := embedded.New()
-	if err := server.Listen(""); err != nil {
+	server, err := embedded.Start("", nil)
+	if err != nil {
 		return nil, nil, err
 	}
 	log.Info("embedded Redis started, its data ends with this process",
-		zap.String("redis", server.URI()))
+		zap.String("redis", "redis://"+server.Addr()))
 	return asynq.RedisClientOpt{Addr: server.Addr()}, server.Close, nil
 }
 

@@ -50,11 +50,11 @@ func demonstrate(ctx context.Context, o *options, stderr io.Writer) (*seen, erro
 // findRedis returns the Redis to use: the one at uri, or an embedded one.
 func findRedis(ctx context.Context, uri string) (string, func(), error) {
 	if uri == "" {
-		server := embedded.New()
-		if err := server.Listen(""); err != nil {
+		server, err := embedded.Start("", nil)
+		if err != nil {
 			return "", nil, err
 		}
-		return server.URI(), server.Close, nil
+		return "redis://" + server.Addr(), server.Close, nil
 	}
 	opt, err := asynq.ParseRedisURI(uri)
 	if err != nil {

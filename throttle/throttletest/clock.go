@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rampmeter/rampmeter/internal/embedded"
+	"github.com/alicebob/miniredis/v2"
 )
 
 // Clock is time that stands still until it is told to move. It drives the
@@ -18,7 +18,7 @@ import (
 type Clock struct {
 	mu     sync.Mutex
 	now    time.Time
-	driven []*embedded.Redis
+	driven []*miniredis.Miniredis
 }
 
 // NewClock returns a clock that stands at t. It panics if t is before 1970, which
@@ -55,22 +55,22 @@ func (c *Clock) Advance(d time.Duration) time.Time {
 
 func (c *Clock) set(t time.Time) {
 	c.now = redisTime(t)
-	for _, server := range c.driven {
-		server.SetTime(c.now)
+	for _, mini := range c.driven {
+		mini.SetTime(c.now)
 	}
 }
 
-func (c *Clock) drive(server *embedded.Redis) {
+func (c *Clock) drive(mini *miniredis.Miniredis) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.driven = append(c.driven, server)
-	server.SetTime(c.now)
+	c.driven = append(c.driven, mini)
+	mini.SetTime(c.now)
 }
 
-func (c *Clock) release(server *embedded.Redis) {
+func (c *Clock) release(mini *miniredis.Miniredis) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.driven = slices.DeleteFunc(c.driven, func(s *embedded.Redis) bool { return s == server })
+	c.driven = slices.DeleteFunc(c.driven, func(m *miniredis.Miniredis) bool { return m == mini })
 }
 
 // redisTime returns t without its monotonic reading: a clock that is moved by

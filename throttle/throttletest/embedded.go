@@ -1,6 +1,10 @@
 package throttletest
 
-import "github.com/rampmeter/rampmeter/internal/embedded"
+import (
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/rampmeter/rampmeter/internal/embedded"
+)
 
 // EmbeddedConfig says how to start an embedded Redis. The zero value is good for
 // most.
@@ -18,19 +22,20 @@ type EmbeddedConfig struct {
 // It is good enough for scripts, expiry and asynq, at a fraction of a real
 // server's speed. It has one mutex for all and is no place for data that matters.
 func StartEmbedded(cfg EmbeddedConfig) (*Server, error) {
-	redis := embedded.New()
 	release := func() {}
-	if cfg.Clock != nil {
-		cfg.Clock.drive(redis)
-		release = func() { cfg.Clock.release(redis) }
-	}
-	if err := redis.Listen(cfg.Addr); err != nil {
+	mini, err := embedded.Start(cfg.Addr, func(mini *miniredis.Miniredis) {
+		if cfg.Clock != nil {
+			cfg.Clock.drive(mini)
+			release = func() { cfg.Clock.release(mini) }
+		}
+	})
+	if err != nil {
 		release()
 		return nil, err
 	}
-	return newServer(redis.Addr(), func() error {
+	return newServer(mini.Addr(), func() error {
 		release()
-		redis.Close()
+		mini.Close()
 		return nil
 	}), nil
 }

@@ -1,6 +1,7 @@
 package httprequest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,24 +46,14 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
-	}
-	if c.MaxRedirects == 0 {
-		c.MaxRedirects = 5
-	}
-	if c.MaxBody == 0 {
-		c.MaxBody = 1 << 20
-	}
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.MaxRedirects = cmp.Or(c.MaxRedirects, 5)
+	c.MaxBody = cmp.Or(c.MaxBody, 1<<20)
 	if c.Transport == nil {
 		c.Transport = newTransport()
 	}
-	if c.MaxRetryAfter == 0 {
-		c.MaxRetryAfter = time.Hour
-	}
-	if c.DefaultRetryAfter == 0 {
-		c.DefaultRetryAfter = min(time.Second, c.MaxRetryAfter)
-	}
+	c.MaxRetryAfter = cmp.Or(c.MaxRetryAfter, time.Hour)
+	c.DefaultRetryAfter = cmp.Or(c.DefaultRetryAfter, min(time.Second, c.MaxRetryAfter))
 	return c
 }
 
@@ -205,14 +196,10 @@ func (h *handler) newRequest(ctx context.Context, p Payload) (*http.Request, err
 // idempotencyKey returns what the upstream may know a repetition by; empty when
 // the payload says so itself, or there is nothing to repeat.
 func idempotencyKey(ctx context.Context, req *http.Request) string {
-	if req.Method != http.MethodPost && req.Method != http.MethodPatch {
-		return ""
-	}
-	if _, set := req.Header["Idempotency-Key"]; set {
-		return ""
-	}
+	_, isSet := req.Header["Idempotency-Key"]
+	mayRepeat := req.Method != http.MethodPost && req.Method != http.MethodPatch
 	id, _ := asynq.GetTaskID(ctx)
-	if !asynqfacts.IsGeneratedID(id) {
+	if isSet || mayRepeat || !asynqfacts.IsGeneratedID(id) {
 		return ""
 	}
 	return id

@@ -3,13 +3,13 @@
 //
 // Both sides use the same Decode and Encode, so a payload that a producer let
 // through is one that a worker understands. That is why the package producer imports
-// this one. This one imports neither worker nor producer, only throttle and
-// throttle/upstream: the handler hears of its reservation by its context, and tells
-// what the upstream said by its error.
+// this one. This one imports neither worker nor producer: the handler is told its
+// reservation by its context, and tells what the upstream said by its error.
 package httprequest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -95,9 +95,7 @@ func (p Payload) Encode() ([]byte, error) {
 }
 
 func (p Payload) withDefaults() Payload {
-	if p.Method == "" {
-		p.Method = "GET"
-	}
+	p.Method = cmp.Or(p.Method, "GET")
 	return p
 }
 
