@@ -3,11 +3,9 @@ package worker
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"math"
 	mathrand "math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"go.uber.org/zap"
 
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -275,20 +274,20 @@ func (s *shift) runOne(ctx context.Context, task busyTask, queue, id string, has
 	}
 	strays := s.strays(queue, id)
 	err := s.inspector.RunTask(queue, id)
-	isBetween := isGone(err) && s.spares.has(ctx, task.TaskID)
-	if isGone(err) && !isBetween {
+	isBetween := asynqfacts.IsGone(err) && s.spares.has(ctx, task.TaskID)
+	if asynqfacts.IsGone(err) && !isBetween {
 		err = s.inspector.RunTask(queue, id) // it may be back just now
 	}
 	switch {
-	case err == nil && strays, isGone(err) && !isBetween:
+	case err == nil && strays, asynqfacts.IsGone(err) && !isBetween:
 		return isGoneNow
 	case err == nil:
-	case isBetween || strings.Contains(err.Error(), "already running"):
+	case isBetween || asynqfacts.IsRunning(err):
 		if !s.rooms.call(task.TaskID) && task.tries < callTries {
 			s.callElsewhere(ctx, task.WokenTask)
 		}
 		return isBusy
-	case strings.Contains(err.Error(), "already in pending"): // it is on its way
+	case asynqfacts.IsPending(err): // it is on its way
 	default:
 		s.log.Warn("could not wake a task", zap.String("policy", s.policy),
 			zap.String("task_id", task.TaskID), zap.Error(err))
@@ -311,15 +310,10 @@ func (s *shift) hasArchived(queue string) bool {
 	return err != nil || len(tasks) > 0
 }
 
-// isLaidAside reports whether a task is not to run any more. One that asynq archived
-// because its worker died while it waited for its turn is to run.
+// isLaidAside reports whether a task is not to run any more.
 func (s *shift) isLaidAside(queue, id string) bool {
 	info, err := s.inspector.GetTaskInfo(queue, id)
-	if err != nil {
-		return false // RunTask will say
-	}
-	return info.State == asynq.TaskStateCompleted ||
-		info.State == asynq.TaskStateArchived && info.LastErr != asynq.ErrLeaseExpired.Error()
+	return err == nil && asynqfacts.IsLaidAside(info) // or else RunTask will say
 }
 
 // strays reports whether a task is to ask another policy now: nobody is to wait for it
@@ -334,11 +328,6 @@ func (s *shift) strays(queue, id string) bool {
 	}
 	policy := s.limiter.Config().PolicyFor(info.Type)
 	return policy == nil || policy.Name != s.policy
-}
-
-// isGone reports whether asynq has no such task.
-func isGone(err error) bool {
-	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
 }
 
 // end lets another process take over at once.

@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -21,22 +20,6 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
-
-// asynq fact 1, on which isLastAttempt rests: it archives a task that returns an
-// error from its last attempt, even one that IsFailure disowns.
-func TestAsynqArchivesLastAttempts(t *testing.T) {
-	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: perSecond(1, 1)})
-	server := asynq.NewServer(r.redis, asynq.Config{
-		IsFailure: func(error) bool { return false }, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,
-	})
-	require.NoError(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-		return errors.New("not a failure")
-	})))
-	defer server.Shutdown()
-	r.enqueue(1, asynq.MaxRetry(0))
-	r.eventually("archived", func() bool { return r.queue().Archived == 1 })
-}
 
 // Law 4: tasks with no retries left, enqueued by plain asynq code, all run, and none too
 // early.

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"go.uber.org/zap"
 
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
@@ -75,11 +76,10 @@ func (a *attempt) reserveInTime(ctx context.Context) (*throttle.Reservation, err
 
 // missedDeadline returns the deadline of a task in line that is expected to start after
 // it. The context's deadline may be nearer, because it bounds this attempt, too; so only
-// a task that is later than that is looked up. Nor is one that can have no deadline:
-// asynq counts those in whole seconds, but an attempt's time alone to the nanosecond.
+// a task that is later than that is looked up. Nor is one that can have no deadline.
 func (a *attempt) missedDeadline(ctx context.Context, deferred *throttle.ThrottledError) (time.Time, bool) {
 	ends, bounded := ctx.Deadline()
-	if !bounded || ends.Nanosecond() != 0 || !deferred.Until.After(ends) || a.lacksSlot(deferred) {
+	if !bounded || !asynqfacts.MayBeDeadline(ends) || !deferred.Until.After(ends) || a.lacksSlot(deferred) {
 		return time.Time{}, false
 	}
 	id, _ := asynq.GetTaskID(ctx)

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -201,27 +200,6 @@ func TestDeadlinesAreToldAtOnce(t *testing.T) {
 		r.eventually("three in line", func() bool { return r.queue().Retry == 3 })
 		assert.Len(t, all.ran(), 1)
 	})
-}
-
-// asynq's contexts tell whether a task may have a deadline, on which missedDeadline
-// rests: it has whole seconds then, and no look at the task is needed otherwise.
-func TestAsynqCountsDeadlinesInSeconds(t *testing.T) {
-	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: perSecond(100, 100)})
-	all := newJournal()
-	r.serve(func(ctx context.Context, task *asynq.Task) error {
-		ends, _ := ctx.Deadline()
-		assert.Equal(t, string(task.Payload()), fmt.Sprint(ends.Nanosecond() == 0))
-		return all.ProcessTask(ctx, task)
-	})
-	deadline := asynq.Deadline(time.Now().Add(time.Hour))
-	for _, options := range [][]asynq.Option{{deadline}, {deadline, asynq.Timeout(time.Minute)}, {deadline, asynq.Timeout(2 * time.Hour)}} {
-		r.add(asynq.NewTask("call", []byte("true")), options...)
-	}
-	for _, options := range [][]asynq.Option{nil, {asynq.Timeout(time.Minute)}} {
-		r.add(asynq.NewTask("call", []byte("false")), options...)
-	}
-	all.wait(t, 5)
 }
 
 // A slot within max_wait is of no use to a task that asynq would fail before.

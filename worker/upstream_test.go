@@ -21,11 +21,10 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/throttle/upstream"
-	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // newHTTPTestServer is a testServer whose tasks are calls to an upstream, under a policy that heeds it.
@@ -34,6 +33,23 @@ func newHTTPTestServer(t *testing.T, server *throttletest.Server, p policy.Polic
 	r := newTestServer(t, server, p)
 	r.config.Policies.Routes = []policy.Route{{Task: httprequest.TaskType, Policy: "api"}}
 	return r, serve(t, answer).URL
+}
+
+func serve(t *testing.T, answer http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// httpHandler makes calls, with connections that end with the test.
+func httpHandler(t *testing.T) asynq.Handler {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	handler, err := httprequest.NewHandler(httprequest.Config{Transport: transport})
+	require.NoError(t, err)
+	return handler
 }
 
 func (r *testServer) call(url string, attributes map[string]string, options ...asynq.Option) {
@@ -66,7 +82,7 @@ func refuseOneKey(t *testing.T, server *throttletest.Server) time.Duration {
 		assert.GreaterOrEqual(t, time.Since(refused[who]), closes[who])
 		served[who]++
 	})
-	r.serve(handler(t, worker.HTTPConfig{}).ProcessTask)
+	r.serve(httpHandler(t).ProcessTask)
 	isServed := func(user string) bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -134,7 +150,7 @@ func TestUpstreamIsReported(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.WarnLevel)
 	r.config.Registerer, r.config.Logger, r.config.Concurrency = metrics, zap.New(core), 5
-	r.serve(handler(t, worker.HTTPConfig{}).ProcessTask)
+	r.serve(httpHandler(t).ProcessTask)
 	for range 10 {
 		r.call(url, nil)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/worker"
@@ -54,7 +54,7 @@ func readTasks(ctx context.Context, rdb redis.UniversalClient, config *policy.Co
 	var found []taskReport
 	for _, queue := range queues {
 		w, err := worker.Where(ctx, limiter, inspector, queue, id)
-		if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+		if asynqfacts.IsGone(err) {
 			continue
 		}
 		if err != nil {

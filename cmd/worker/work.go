@@ -13,9 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // work runs tasks until ctx ends. An error says why it could not, or why it
@@ -133,7 +134,7 @@ func (l failureLog) HandleError(ctx context.Context, task *asynq.Task, err error
 	retried, _ := asynq.GetRetryCount(ctx)
 	most, _ := asynq.GetMaxRetry(ctx)
 	fields := []zap.Field{zap.String("task", task.Type()), zap.String("id", id), zap.Error(err)}
-	if errors.Is(err, asynq.SkipRetry) || retried >= most {
+	if errors.Is(err, asynq.SkipRetry) || asynqfacts.IsLastAttempt(ctx) {
 		l.log.Error("task archived", fields...)
 		return
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 //go:embed policies.yaml
@@ -37,7 +37,7 @@ func runWorker(ctx context.Context, redisURI string, naive bool, stdout io.Write
 	if err != nil {
 		return err
 	}
-	calls, err := worker.NewHTTPHandler(worker.HTTPConfig{})
+	calls, err := httprequest.NewHandler(httprequest.Config{})
 	if err != nil {
 		return err
 	}

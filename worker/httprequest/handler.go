@@ -1,23 +1,23 @@
-package worker
+package httprequest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 )
 
-// HTTPConfig says how the calls of http:request tasks are made. The zero value
+// Config says how the calls of http:request tasks are made. The zero value
 // is ready to use: any host, with the defaults named at each field.
-type HTTPConfig struct {
+type Config struct {
 	// AllowHosts are the only hosts that may be called, redirects included:
 	// "api.example.com" on any port, "api.example.com:8443" on that port alone,
 	// "*.example.com" for every name below example.com but not itself. Empty
@@ -45,30 +45,20 @@ type HTTPConfig struct {
 	MaxRetryAfter time.Duration
 }
 
-func (c HTTPConfig) withDefaults() HTTPConfig {
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
-	}
-	if c.MaxRedirects == 0 {
-		c.MaxRedirects = 5
-	}
-	if c.MaxBody == 0 {
-		c.MaxBody = 1 << 20
-	}
+func (c Config) withDefaults() Config {
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.MaxRedirects = cmp.Or(c.MaxRedirects, 5)
+	c.MaxBody = cmp.Or(c.MaxBody, 1<<20)
 	if c.Transport == nil {
-		c.Transport = newHTTPTransport()
+		c.Transport = newTransport()
 	}
-	if c.MaxRetryAfter == 0 {
-		c.MaxRetryAfter = time.Hour
-	}
-	if c.DefaultRetryAfter == 0 {
-		c.DefaultRetryAfter = min(time.Second, c.MaxRetryAfter)
-	}
+	c.MaxRetryAfter = cmp.Or(c.MaxRetryAfter, time.Hour)
+	c.DefaultRetryAfter = cmp.Or(c.DefaultRetryAfter, min(time.Second, c.MaxRetryAfter))
 	return c
 }
 
 // validate joins every problem of a config whose defaults are filled in.
-func (c HTTPConfig) validate() error {
+func (c Config) validate() error {
 	var problems []error
 	if c.Timeout < 0 {
 		problems = append(problems, fmt.Errorf("the Timeout of %s must be positive", c.Timeout))
@@ -86,9 +76,9 @@ func (c HTTPConfig) validate() error {
 	return errors.Join(problems...)
 }
 
-// newHTTPTransport is made for many calls to few hosts: with the two idle
+// newTransport is made for many calls to few hosts: with the two idle
 // connections that net/http keeps to a host, most calls would have to connect.
-func newHTTPTransport() http.RoundTripper {
+func newTransport() http.RoundTripper {
 	transport, ok := http.DefaultTransport.(*http.Transport)
 	if !ok { // the program has put its own in place, and will know why
 		return http.DefaultTransport
@@ -98,13 +88,12 @@ func newHTTPTransport() http.RoundTripper {
 	return transport
 }
 
-// NewHTTPHandler returns the handler of http:request tasks, whose payload is
-// [httprequest.Payload]. What the upstream answers decides what becomes of the
-// task:
+// NewHandler returns the handler of http:request tasks, whose payload is
+// [Payload]. What the upstream answers decides what becomes of the task:
 //
 //   - 2xx: done, whatever becomes of the body.
 //   - 429, and 503 with Retry-After: a [throttle.RateLimitedError], on which
-//     [Middleware] freezes the policy and runs the task again at no retry. Under a
+//     worker.Middleware freezes the policy and runs the task again at no retry. Under a
 //     policy with an upstream, what that API says of its quota is heeded, by every
 //     response; and a refusal is what that API means by one, such as a 403 of GitHub's
 //     with nothing left, and closes what it speaks of.
@@ -127,23 +116,23 @@ func newHTTPTransport() http.RoundTripper {
 //
 // The handler is safe for concurrent use. A config that makes no sense is an
 // error that names every problem.
-func NewHTTPHandler(cfg HTTPConfig) (asynq.Handler, error) {
+func NewHandler(cfg Config) (asynq.Handler, error) {
 	cfg = cfg.withDefaults()
 	hosts, hostsErr := parseHostRules(cfg.AllowHosts)
 	if err := errors.Join(cfg.validate(), hostsErr); err != nil {
 		return nil, fmt.Errorf("HTTP handler: %w", err)
 	}
-	return &httpHandler{cfg: cfg, hosts: hosts}, nil
+	return &handler{cfg: cfg, hosts: hosts}, nil
 }
 
-type httpHandler struct {
-	cfg   HTTPConfig
+type handler struct {
+	cfg   Config
 	hosts hostRules
 }
 
 // ProcessTask makes the task's call.
-func (h *httpHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
-	payload, err := httprequest.Decode(task.Payload())
+func (h *handler) ProcessTask(ctx context.Context, task *asynq.Task) error {
+	payload, err := Decode(task.Payload())
 	if err != nil {
 		return archived(err)
 	}
@@ -177,7 +166,7 @@ func (h *httpHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 }
 
 // newRequest makes the payload's request, if its host may be called.
-func (h *httpHandler) newRequest(ctx context.Context, p httprequest.Payload) (*http.Request, error) {
+func (h *handler) newRequest(ctx context.Context, p Payload) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, p.Method, p.URL, strings.NewReader(p.Body))
 	if err != nil {
 		return nil, withoutURL(err)
@@ -204,20 +193,13 @@ func (h *httpHandler) newRequest(ctx context.Context, p httprequest.Payload) (*h
 	return req, nil
 }
 
-// generatedID is the shape of the IDs that asynq makes: they never come again.
-var generatedID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-
 // idempotencyKey returns what the upstream may know a repetition by; empty when
 // the payload says so itself, or there is nothing to repeat.
 func idempotencyKey(ctx context.Context, req *http.Request) string {
-	if req.Method != http.MethodPost && req.Method != http.MethodPatch {
-		return ""
-	}
-	if _, set := req.Header["Idempotency-Key"]; set {
-		return ""
-	}
+	_, isSet := req.Header["Idempotency-Key"]
+	mayRepeat := req.Method != http.MethodPost && req.Method != http.MethodPatch
 	id, _ := asynq.GetTaskID(ctx)
-	if !generatedID.MatchString(id) {
+	if isSet || mayRepeat || !asynqfacts.IsGeneratedID(id) {
 		return ""
 	}
 	return id

@@ -1,4 +1,4 @@
-package worker
+package httprequest
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ const drainTime = 100 * time.Millisecond
 
 // outcome says what an answer means for the task. It reads the body as far as
 // it may; cancel ends the call and with it a body that takes too long.
-func (h *httpHandler) outcome(what string, refusal, limited error, resp *http.Response, cancel context.CancelFunc) error {
+func (h *handler) outcome(what string, refusal, limited error, resp *http.Response, cancel context.CancelFunc) error {
 	status := resp.StatusCode
 	if status == http.StatusSwitchingProtocols {
 		// From here on the other side speaks something else, perhaps for ever.
@@ -55,7 +55,7 @@ func (h *httpHandler) outcome(what string, refusal, limited error, resp *http.Re
 // readBody reads a body so that its connection can be used again, up to MaxBody
 // bytes, and returns its beginning. A body that breaks off changes nothing: the
 // status has said it all.
-func (h *httpHandler) readBody(resp *http.Response) string {
+func (h *handler) readBody(resp *http.Response) string {
 	body := io.LimitReader(resp.Body, h.cfg.MaxBody)
 	start, err := io.ReadAll(io.LimitReader(body, excerptBytes+1))
 	if err == nil {
@@ -69,10 +69,11 @@ func (h *httpHandler) readBody(resp *http.Response) string {
 func excerpt(body []byte) string {
 	cut := len(body) > excerptBytes
 	if cut {
-		body = body[:excerptBytes]
-		for len(body) > 0 && !utf8.FullRune(lastRune(body)) {
-			body = body[:len(body)-1]
+		end := excerptBytes
+		for end > excerptBytes-utf8.UTFMax && !utf8.RuneStart(body[end]) {
+			end-- // not within a rune
 		}
+		body = body[:end]
 	}
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || !unicode.IsPrint(r) {
@@ -87,16 +88,6 @@ func excerpt(body []byte) string {
 	return text
 }
 
-// lastRune returns the bytes from the last one on that can begin a rune.
-func lastRune(b []byte) []byte {
-	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
-		if utf8.RuneStart(b[i]) {
-			return b[i:]
-		}
-	}
-	return b[len(b)-1:]
-}
-
 // printable writes a URL without what must not be shown: user and password, and
 // a query or fragment, where keys and tokens tend to be.
 func printable(u *url.URL) string {
@@ -109,8 +100,7 @@ func printable(u *url.URL) string {
 
 // withoutURL takes the reason out of an error that quotes its URL in full.
 func withoutURL(err error) error {
-	var quoted *url.Error
-	if errors.As(err, &quoted) {
+	if quoted, ok := errors.AsType[*url.Error](err); ok {
 		return quoted.Err
 	}
 	return err

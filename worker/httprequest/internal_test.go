@@ -1,4 +1,4 @@
-package worker
+package httprequest
 
 import (
 	"net/http"
@@ -14,7 +14,7 @@ import (
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2024, 5, 17, 12, 0, 0, 0, time.UTC)
-	h := &httpHandler{cfg: HTTPConfig{DefaultRetryAfter: 4 * time.Second, MaxRetryAfter: time.Minute}}
+	h := &handler{cfg: Config{DefaultRetryAfter: 4 * time.Second, MaxRetryAfter: time.Minute}}
 	const byDefault, bound = 4 * time.Second, time.Minute
 	for name, test := range map[string]struct {
 		value, date string

@@ -1,4 +1,4 @@
-package worker_test
+package httprequest_test
 
 import (
 	"errors"
@@ -15,12 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
-	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
+// patience is how long to wait for what must happen; it costs nothing when all is well.
+const patience = 100 * time.Second
+
 // call runs one http:request task, with connections that end with the test.
-func call(t *testing.T, cfg worker.HTTPConfig, p httprequest.Payload) error {
+func call(t *testing.T, cfg httprequest.Config, p httprequest.Payload) error {
 	t.Helper()
 	return handler(t, cfg).ProcessTask(t.Context(), callTask(t, p))
 }
@@ -33,14 +35,14 @@ func callTask(t *testing.T, p httprequest.Payload) *asynq.Task {
 	return asynq.NewTask(httprequest.TaskType, payload)
 }
 
-func handler(t *testing.T, cfg worker.HTTPConfig) asynq.Handler {
+func handler(t *testing.T, cfg httprequest.Config) asynq.Handler {
 	t.Helper()
 	if cfg.Transport == nil {
 		transport := &http.Transport{}
 		t.Cleanup(transport.CloseIdleConnections)
 		cfg.Transport = transport
 	}
-	h, err := worker.NewHTTPHandler(cfg)
+	h, err := httprequest.NewHandler(cfg)
 	require.NoError(t, err)
 	return h
 }
@@ -59,7 +61,7 @@ func unanswered(t *testing.T) *httptest.Server {
 	})
 }
 
-func TestHTTPOutcomes(t *testing.T) {
+func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	type headers map[string]string
 	tests := map[string]struct {
@@ -116,7 +118,7 @@ func TestHTTPOutcomes(t *testing.T) {
 				_, _ = io.WriteString(w, test.body)
 			})
 
-			err := call(t, worker.HTTPConfig{}, httprequest.Payload{URL: server.URL + "/path"})
+			err := call(t, httprequest.Config{}, httprequest.Payload{URL: server.URL + "/path"})
 
 			if test.limited == 0 && test.message == "" {
 				require.NoError(t, err)
@@ -135,7 +137,7 @@ func TestHTTPOutcomes(t *testing.T) {
 	}
 }
 
-func TestHTTPSendsThePayload(t *testing.T) {
+func TestSendsThePayload(t *testing.T) {
 	t.Parallel()
 	type seen struct {
 		method, uri, host, body string
@@ -147,7 +149,7 @@ func TestHTTPSendsThePayload(t *testing.T) {
 		got <- seen{r.Method, r.RequestURI, r.Host, string(body), r.Header}
 	})
 
-	require.NoError(t, call(t, worker.HTTPConfig{}, httprequest.Payload{
+	require.NoError(t, call(t, httprequest.Config{}, httprequest.Payload{
 		Method:  "PATCH",
 		URL:     server.URL + "/things?id=4",
 		Headers: map[string]string{"x-api-key": "k", "Host": "things.example", "Idempotency-Key": "mine"},
@@ -160,7 +162,7 @@ func TestHTTPSendsThePayload(t *testing.T) {
 	assert.Equal(t, "mine", s.header.Get("Idempotency-Key"))
 	assert.Equal(t, "rampmeter", s.header.Get("User-Agent"))
 
-	require.NoError(t, call(t, worker.HTTPConfig{}, httprequest.Payload{
+	require.NoError(t, call(t, httprequest.Config{}, httprequest.Payload{
 		URL: server.URL, Headers: map[string]string{"User-Agent": "shop/2"},
 	}))
 	s = <-got
@@ -168,7 +170,7 @@ func TestHTTPSendsThePayload(t *testing.T) {
 	assert.NotContains(t, s.header, "Idempotency-Key")
 }
 
-func TestHTTPArchivesBadPayload(t *testing.T) {
+func TestArchivesBadPayload(t *testing.T) {
 	t.Parallel()
 	for name, payload := range map[string]string{
 		"no JSON":      `GET https://example.com`,
@@ -177,23 +179,23 @@ func TestHTTPArchivesBadPayload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := handler(t, worker.HTTPConfig{}).ProcessTask(t.Context(), asynq.NewTask(httprequest.TaskType, []byte(payload)))
+			err := handler(t, httprequest.Config{}).ProcessTask(t.Context(), asynq.NewTask(httprequest.TaskType, []byte(payload)))
 			require.ErrorIs(t, err, asynq.SkipRetry)
 			require.ErrorIs(t, err, httprequest.ErrInvalid)
 		})
 	}
 }
 
-func TestHTTPNetworkErrorIsRetried(t *testing.T) {
+func TestNetworkErrorIsRetried(t *testing.T) {
 	t.Parallel()
 	const address = "127.0.0.1:1" // a port that no server is ever given
-	err := call(t, worker.HTTPConfig{}, httprequest.Payload{URL: "http://me:secret@" + address + "/x?token=secret"})
+	err := call(t, httprequest.Config{}, httprequest.Payload{URL: "http://me:secret@" + address + "/x?token=secret"})
 	require.ErrorContains(t, err, "GET http://"+address+"/x?...: dial tcp")
 	assert.NotContains(t, err.Error(), "secret")
 	require.NotErrorIs(t, err, asynq.SkipRetry)
 }
 
-func TestHTTPReasonHidesSecrets(t *testing.T) {
+func TestReasonHidesSecrets(t *testing.T) {
 	t.Parallel()
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {
@@ -203,13 +205,13 @@ func TestHTTPReasonHidesSecrets(t *testing.T) {
 		w.WriteHeader(http.StatusGone)
 	})
 	address := strings.TrimPrefix(server.URL, "http://")
-	err := call(t, worker.HTTPConfig{}, httprequest.Payload{URL: "http://me:secret@" + address + "/?token=secret#secret"})
+	err := call(t, httprequest.Config{}, httprequest.Payload{URL: "http://me:secret@" + address + "/?token=secret#secret"})
 	require.EqualError(t, err, "GET "+server.URL+"/?... (redirected to "+server.URL+"/gone?...): 410 Gone: skip retry for the task")
 }
 
-func TestHTTPConfigProblemsAreAllNamed(t *testing.T) {
+func TestConfigProblemsAreAllNamed(t *testing.T) {
 	t.Parallel()
-	_, err := worker.NewHTTPHandler(worker.HTTPConfig{
+	_, err := httprequest.NewHandler(httprequest.Config{
 		AllowHosts:        []string{"https://example.com", "*", "ok.example", "a.*.example", "x:99999", "", "a b"},
 		Timeout:           -time.Second,
 		MaxBody:           -1,

@@ -1,4 +1,4 @@
-package worker_test
+package httprequest_test
 
 import (
 	"net/http"
@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
-	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // redirectTo answers every call with that status and Location.
@@ -23,7 +22,7 @@ func redirectTo(t *testing.T, status int, location string) *httptest.Server {
 	})
 }
 
-func TestHTTPFollowsRedirects(t *testing.T) {
+func TestFollowsRedirects(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		status     int
@@ -40,7 +39,7 @@ func TestHTTPFollowsRedirects(t *testing.T) {
 			got := make(chan *http.Request, 1)
 			end := serve(t, func(_ http.ResponseWriter, r *http.Request) { got <- r })
 			start := redirectTo(t, test.status, end.URL)
-			require.NoError(t, call(t, worker.HTTPConfig{}, httprequest.Payload{Method: "POST", URL: start.URL, Body: "body"}))
+			require.NoError(t, call(t, httprequest.Config{}, httprequest.Payload{Method: "POST", URL: start.URL, Body: "body"}))
 			r := <-got
 			assert.Equal(t, test.wantMethod, r.Method)
 			assert.Equal(t, test.wantBody, r.ContentLength)
@@ -48,7 +47,7 @@ func TestHTTPFollowsRedirects(t *testing.T) {
 	}
 }
 
-func TestHTTPRedirectLoopIsArchived(t *testing.T) {
+func TestRedirectLoopIsArchived(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ max, calls int }{
 		"default":     {0, 6},
@@ -62,7 +61,7 @@ func TestHTTPRedirectLoopIsArchived(t *testing.T) {
 				calls <- struct{}{}
 				http.Redirect(w, r, "/loop?token=secret", http.StatusFound)
 			})
-			err := call(t, worker.HTTPConfig{MaxRedirects: test.max}, httprequest.Payload{URL: server.URL + "/loop"})
+			err := call(t, httprequest.Config{MaxRedirects: test.max}, httprequest.Payload{URL: server.URL + "/loop"})
 			require.ErrorIs(t, err, asynq.SkipRetry)
 			require.ErrorContains(t, err, "302 Found: redirect to "+server.URL+"/loop?... not followed: it would be number ")
 			assert.Len(t, calls, test.calls)
@@ -70,7 +69,7 @@ func TestHTTPRedirectLoopIsArchived(t *testing.T) {
 	}
 }
 
-func TestHTTPAllowHosts(t *testing.T) {
+func TestAllowHosts(t *testing.T) {
 	t.Parallel()
 	open := serve(t, func(http.ResponseWriter, *http.Request) {})
 	port := portOf(t, open.URL)
@@ -102,7 +101,7 @@ func TestHTTPAllowHosts(t *testing.T) {
 			if test.host != "" {
 				p.Headers = map[string]string{"Host": test.host}
 			}
-			err := call(t, worker.HTTPConfig{AllowHosts: test.allow}, p)
+			err := call(t, httprequest.Config{AllowHosts: test.allow}, p)
 			if test.ok {
 				require.NoError(t, err)
 				return
@@ -113,7 +112,7 @@ func TestHTTPAllowHosts(t *testing.T) {
 	}
 }
 
-func TestHTTPRedirectToForbiddenPlaceIsArchived(t *testing.T) {
+func TestRedirectToForbiddenPlaceIsArchived(t *testing.T) {
 	t.Parallel()
 	forbidden := unanswered(t)
 	for name, test := range map[string]struct{ location, reason string }{
@@ -123,7 +122,7 @@ func TestHTTPRedirectToForbiddenPlaceIsArchived(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			start := redirectTo(t, http.StatusTemporaryRedirect, test.location)
-			err := call(t, worker.HTTPConfig{AllowHosts: []string{"127.0.0.1:" + portOf(t, start.URL)}}, httprequest.Payload{URL: start.URL})
+			err := call(t, httprequest.Config{AllowHosts: []string{"127.0.0.1:" + portOf(t, start.URL)}}, httprequest.Payload{URL: start.URL})
 			require.ErrorIs(t, err, asynq.SkipRetry)
 			require.ErrorContains(t, err, "307 Temporary Redirect: "+test.reason)
 			assert.NotContains(t, err.Error(), "secret")
@@ -131,7 +130,7 @@ func TestHTTPRedirectToForbiddenPlaceIsArchived(t *testing.T) {
 	}
 }
 
-func TestHTTPPrivateHeadersStayWithTheirHost(t *testing.T) {
+func TestPrivateHeadersStayWithTheirHost(t *testing.T) {
 	t.Parallel()
 	payload := httprequest.Payload{Method: "POST", Body: "x", Headers: map[string]string{
 		"Authorization": "secret", "X-Api-Key": "secret", "Cookie": "a=secret", "PRIVATE-TOKEN": "secret",
@@ -152,7 +151,7 @@ func TestHTTPPrivateHeadersStayWithTheirHost(t *testing.T) {
 			got <- r.Header
 		})
 		payload.URL = server.URL + "/start?token=secret"
-		require.NoError(t, call(t, worker.HTTPConfig{}, payload))
+		require.NoError(t, call(t, httprequest.Config{}, payload))
 		header := <-got
 		for name := range payload.Headers {
 			assert.Contains(t, header, http.CanonicalHeaderKey(name))
@@ -161,7 +160,7 @@ func TestHTTPPrivateHeadersStayWithTheirHost(t *testing.T) {
 	t.Run("another host", func(t *testing.T) {
 		end := serve(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
 		payload.URL = redirectTo(t, http.StatusTemporaryRedirect, end.URL).URL + "/?token=secret"
-		require.NoError(t, call(t, worker.HTTPConfig{}, payload))
+		require.NoError(t, call(t, httprequest.Config{}, payload))
 		header := <-got
 		for name, value := range public {
 			assert.Equal(t, value, header.Get(name))
@@ -183,7 +182,7 @@ func TestHTTPPrivateHeadersStayWithTheirHost(t *testing.T) {
 			http.Redirect(w, r, away.URL, http.StatusTemporaryRedirect)
 		})
 		payload.URL = home.URL
-		require.NoError(t, call(t, worker.HTTPConfig{}, payload))
+		require.NoError(t, call(t, httprequest.Config{}, payload))
 		header := <-got
 		for _, name := range private {
 			assert.NotContains(t, header, name)

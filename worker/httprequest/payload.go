@@ -1,12 +1,15 @@
-// Package httprequest is the payload of the built-in task "http:request": what
-// a producer writes and a worker reads to make one outbound HTTP call.
+// Package httprequest is the built-in task "http:request", which makes one outbound
+// HTTP call: its payload, which a producer writes, and the handler that runs it.
 //
 // Both sides use the same Decode and Encode, so a payload that a producer let
-// through is one that a worker understands.
+// through is one that a worker understands. That is why the package producer imports
+// this one. This one imports neither worker nor producer: the handler is told its
+// reservation by its context, and tells what the upstream said by its error.
 package httprequest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,9 +95,7 @@ func (p Payload) Encode() ([]byte, error) {
 }
 
 func (p Payload) withDefaults() Payload {
-	if p.Method == "" {
-		p.Method = "GET"
-	}
+	p.Method = cmp.Or(p.Method, "GET")
 	return p
 }
 

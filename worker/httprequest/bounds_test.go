@@ -1,4 +1,4 @@
-package worker_test
+package httprequest_test
 
 import (
 	"context"
@@ -17,8 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
-	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // answer is what a call gets, in time on any machine.
@@ -53,9 +52,9 @@ func (z *zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestHTTPTimeoutBoundsHeadersAndBody(t *testing.T) {
+func TestTimeoutBoundsHeadersAndBody(t *testing.T) {
 	t.Parallel()
-	cfg := worker.HTTPConfig{Timeout: 100 * time.Millisecond}
+	cfg := httprequest.Config{Timeout: 100 * time.Millisecond}
 
 	t.Run("no answer is retried", func(t *testing.T) {
 		t.Parallel()
@@ -66,12 +65,12 @@ func TestHTTPTimeoutBoundsHeadersAndBody(t *testing.T) {
 	})
 	t.Run("2xx is done at its status", func(t *testing.T) {
 		t.Parallel()
-		cfg := worker.HTTPConfig{Timeout: cfg.Timeout, Transport: answer{status: 200}}
+		cfg := httprequest.Config{Timeout: cfg.Timeout, Transport: answer{status: 200}}
 		require.NoError(t, call(t, cfg, httprequest.Payload{URL: "http://h"}))
 	})
 	t.Run("4xx quotes what came", func(t *testing.T) {
 		t.Parallel()
-		cfg := worker.HTTPConfig{Timeout: cfg.Timeout, Transport: answer{status: 403}}
+		cfg := httprequest.Config{Timeout: cfg.Timeout, Transport: answer{status: 403}}
 		err := call(t, cfg, httprequest.Payload{URL: "http://h"})
 		require.ErrorIs(t, err, asynq.SkipRetry)
 		require.ErrorContains(t, err, "403 Forbidden: wait for it")
@@ -80,7 +79,7 @@ func TestHTTPTimeoutBoundsHeadersAndBody(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		h := handler(t, worker.HTTPConfig{Timeout: time.Hour, Transport: answer{status: 429}})
+		h := handler(t, httprequest.Config{Timeout: time.Hour, Transport: answer{status: 429}})
 		err := h.ProcessTask(ctx, callTask(t, httprequest.Payload{URL: "http://h"}))
 		var limited *throttle.RateLimitedError
 		require.ErrorAs(t, err, &limited)
@@ -88,26 +87,26 @@ func TestHTTPTimeoutBoundsHeadersAndBody(t *testing.T) {
 	})
 }
 
-func TestHTTPEndsWithItsContext(t *testing.T) {
+func TestEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	server := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		cancel()
 		<-r.Context().Done()
 	})
-	err := handler(t, worker.HTTPConfig{}).ProcessTask(ctx, callTask(t, httprequest.Payload{URL: server.URL}))
+	err := handler(t, httprequest.Config{}).ProcessTask(ctx, callTask(t, httprequest.Payload{URL: server.URL}))
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, asynq.SkipRetry)
 }
 
-func TestHTTPReadsNoMoreThanMaxBody(t *testing.T) {
+func TestReadsNoMoreThanMaxBody(t *testing.T) {
 	t.Parallel()
 	var body zeros
-	require.NoError(t, call(t, worker.HTTPConfig{MaxBody: 100_000, Transport: answer{200, &body}}, httprequest.Payload{URL: "http://h"}))
+	require.NoError(t, call(t, httprequest.Config{MaxBody: 100_000, Transport: answer{200, &body}}, httprequest.Payload{URL: "http://h"}))
 	assert.EqualValues(t, 100_000, body)
 }
 
-func TestHTTPKeepsConnections(t *testing.T) {
+func TestKeepsConnections(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 404, 429, 500} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
@@ -125,7 +124,7 @@ func TestHTTPKeepsConnections(t *testing.T) {
 			server.Start()
 			t.Cleanup(server.Close)
 
-			h := handler(t, worker.HTTPConfig{})
+			h := handler(t, httprequest.Config{})
 			for range 10 {
 				_ = h.ProcessTask(t.Context(), callTask(t, httprequest.Payload{URL: server.URL}))
 			}
@@ -135,7 +134,7 @@ func TestHTTPKeepsConnections(t *testing.T) {
 }
 
 // What is no answer, and what never ends, leaves no goroutine behind: see TestMain.
-func TestHTTPLetsGoOfEndlessCalls(t *testing.T) {
+func TestLetsGoOfEndlessCalls(t *testing.T) {
 	t.Parallel()
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stall" {
@@ -153,7 +152,7 @@ func TestHTTPLetsGoOfEndlessCalls(t *testing.T) {
 		_ = conn.Close()
 	})
 	upgrade := map[string]string{"Connection": "Upgrade", "Upgrade": "chat"}
-	err := call(t, worker.HTTPConfig{}, httprequest.Payload{URL: server.URL, Headers: upgrade})
+	err := call(t, httprequest.Config{}, httprequest.Payload{URL: server.URL, Headers: upgrade})
 	require.ErrorContains(t, err, "101 Switching Protocols: not an answer")
-	_ = call(t, worker.HTTPConfig{Timeout: 100 * time.Millisecond}, httprequest.Payload{URL: server.URL + "/stall"})
+	_ = call(t, httprequest.Config{Timeout: 100 * time.Millisecond}, httprequest.Payload{URL: server.URL + "/stall"})
 }

@@ -1,9 +1,11 @@
-package worker
+package httprequest
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 )
 
 // redirectTrail follows the redirects of one call, as far as they may be
@@ -64,24 +66,13 @@ func sameOrigin(from, to *url.URL) bool {
 // publicHeaders say what is asked for. Any other may say who asks, under a name
 // nobody can foresee: Authorization, Cookie, X-Api-Key, and a Referer whose URL
 // has a token in it.
-var publicHeaders = map[string]bool{
-	"Accept":           true,
-	"Accept-Charset":   true,
-	"Accept-Encoding":  true,
-	"Accept-Language":  true,
-	"Content-Encoding": true,
-	"Content-Language": true,
-	"Content-Type":     true,
-	"Idempotency-Key":  true,
-	"User-Agent":       true,
+var publicHeaders = []string{
+	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language",
+	"Content-Encoding", "Content-Language", "Content-Type", "Idempotency-Key", "User-Agent",
 }
 
 func dropPrivateHeaders(req *http.Request) {
-	for name := range req.Header {
-		if !publicHeaders[name] {
-			delete(req.Header, name)
-		}
-	}
+	maps.DeleteFunc(req.Header, func(name string, _ []string) bool { return !slices.Contains(publicHeaders, name) })
 }
 
 // readableRedirects hides a Location that is no URL. net/http would make an

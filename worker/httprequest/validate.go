@@ -2,6 +2,7 @@ package httprequest
 
 import (
 	"errors"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -59,13 +60,8 @@ var ownHeaders = []string{"content-length", "transfer-encoding"}
 // validateHeaders goes through the names in order, so that the same payload
 // always gives the same message.
 func validateHeaders(headers map[string]string) error {
-	names := make([]string, 0, len(headers))
-	for name := range headers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	seen := make(map[string]string, len(names))
-	for _, name := range names {
+	seen := make(map[string]string, len(headers))
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		lower := strings.ToLower(name)
 		switch other, twice := seen[lower]; {
 		case !isToken(name):
@@ -85,25 +81,15 @@ func validateHeaders(headers map[string]string) error {
 // isToken reports whether s is a token of RFC 9110, section 5.6.2: what methods
 // and header names are made of.
 func isToken(s string) bool {
-	if s == "" {
-		return false
+	isOther := func(r rune) bool {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 	}
-	for i := range len(s) {
-		c := s[i]
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-		if !letter && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return true
+	return s != "" && !strings.ContainsFunc(s, isOther)
 }
 
 // isHeaderValue reports whether s can stand in one header line.
 func isHeaderValue(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return utf8.ValidString(s)
+	isControl := func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, isControl)
 }
