@@ -29,8 +29,8 @@ local MOST_STEPS = 500
 local PAGE = 64
 -- How much more than near_us those that take longer to ask are woken ahead, at most.
 local MOST_NEAR = 4
--- How many of a row may fail to ask before it is held for that.
-local MOST_SILENT = 3
+-- How often in a row tasks of a row may fail to ask before it is held for that.
+local MOST_SILENT = 2
 -- Who holds a slot for longer than this leaves it empty for less than a hundredth of
 -- that, until the next one is woken.
 local LONG_US = 10000000
@@ -60,17 +60,16 @@ if term_us == 0 then
   return { now, 0, now }
 end
 
-local reply, next_at = { now, 1, 0 }, now + 1000000
-local steps = 0
-local changes = { woken = {}, asking = {}, late = {}, in_time = {}, held = {}, ready = {}, passed = {} }
+local reply, next_at, steps = { now, 1, 0 }, now + 1000000, 0
+-- What is written at the end: members with their scores, or without.
+local woken, held, tags, passed = {}, {}, {}, {}
 
 local function ask_again(at)
   next_at = math.min(next_at, math.max(now, at))
 end
 
 local function wake_up(name)
-  steps = steps + 1
-  reply[#reply + 1] = name
+  steps, reply[#reply + 1] = steps + 1, name
 end
 
 -- The state key of a limit for a row.
@@ -79,32 +78,15 @@ local function key_of(i, row)
   return value == '' and state_keys[i] or state_keys[i] .. ':' .. value
 end
 
--- What those will take who are about to ask, by state keys.
-local claimed = {}
-local is_awake = {}
+-- What those will take who are about to ask, by state keys; and who they are.
+local claimed, is_awake = {}, {}
 
-local function claim(row, costs)
-  for i, limit in ipairs(limits) do
-    if costs[i] <= limit.capacity then
+local function claim(name, row, member)
+  is_awake[name] = true
+  for i, cost in ipairs((parse_member(member))) do
+    if cost <= limits[i].capacity then
       local key = key_of(i, row)
-      claimed[key] = (claimed[key] or 0) + costs[i]
-    end
-  end
-end
-
--- Takes those out of line that are not there any more.
-local function forget(name)
-  local row, member = parse_name(name)
-  redis.call('ZREM', row.key, member)
-  changes.asking[#changes.asking + 1], changes.in_time[#changes.in_time + 1] = name, name
-end
-
--- One that stood by gives no sign of life.
-local function step_down(name, row, member)
-  local costs = parse_member(member)
-  for i, limit in ipairs(limits) do
-    if limit.algorithm.hand then
-      redis.call('ZREM', line_key('standing', key_of(i, row)), standing_member(i, row, costs, name))
+      claimed[key] = (claimed[key] or 0) + cost
     end
   end
 end
@@ -114,46 +96,37 @@ local function rest_us(row)
   return silent_us * 2 ^ math.min(row.silence, 6)
 end
 
--- Those that did not ask in time are woken again: it may be the wake that was lost. Until
--- they ask, or may be woken once more, they count for nothing.
+-- A task that did not ask in time is woken again: it may be the wake that was lost. Until
+-- it asks it counts for nothing. One that stood by gives no sign of life.
+local function wake_again(kind, name)
+  local row, member = parse_name(name)
+  if kind == 'woken' then
+    redis.call('ZREM', line_key('woken'), name)
+    if not row.is_silent then -- once in a call, however many of them
+      know(row).silence, row.is_silent, row.is_changed = know(row).silence + 1, true, true
+    end
+  end
+  for i, limit in ipairs(limits) do
+    if limit.algorithm.hand then
+      redis.call('ZREM', line_key('standing', key_of(i, row)), standing_member(i, row, parse_member(member), name))
+    end
+  end
+  change('ZADD', line_key('late'), { int(now + rest_us(know(row))), name })
+  wake_up(name)
+end
+
 local function look_after_late()
-  local silent = redis.call('ZRANGEBYSCORE', line_key('woken'), '-inf', int(now - silent_us), 'LIMIT', 0, MOST_STEPS)
-  local late = redis.call('ZRANGEBYSCORE', line_key('late'), '-inf', int(now), 'LIMIT', 0, MOST_STEPS - #silent)
-  local list = {}
-  for i, name in ipairs(silent) do
-    list[i] = { name = name, row = (parse_name(name)) }
-  end
-  for _, name in ipairs(late) do
-    list[#list + 1] = { name = name }
-    list[#list].row, list[#list].member = parse_name(name)
-  end
-  local unread = {}
-  for _, one in ipairs(list) do
-    if not one.row.cursor then
-      one.row.cursor, unread[#unread + 1] = 0, one.row
+  for kind, till in pairs({ woken = now - silent_us, late = now }) do
+    for _, name in ipairs(redis.call('ZRANGEBYSCORE', line_key(kind), '-inf', int(till), 'LIMIT', 0, MOST_STEPS)) do
+      wake_again(kind, name)
     end
   end
-  read_cursors(unread)
-  for i, one in ipairs(list) do
-    if i <= #silent then
-      one.row.silence, one.row.is_changed = one.row.silence + 1, true
-      changes.asking[#changes.asking + 1] = one.name
-    else
-      step_down(one.name, one.row, one.member)
-    end
-    changes.late[2 * i - 1], changes.late[2 * i] = int(now + rest_us(one.row)), one.name
-    wake_up(one.name)
-  end
-  local first = redis.call('ZRANGE', line_key('late'), #late, #late, 'WITHSCORES')[2]
-  ask_again(tonumber(first or next_at))
-  local names = redis.call('ZRANGE', line_key('woken'), #silent, -1, 'WITHSCORES')
-  for i = 1, #names, 2 do
-    local row, member = parse_name(names[i])
-    is_awake[names[i]] = true
-    claim(row, (parse_member(member)))
-  end
+  ask_again(tonumber(redis.call('ZRANGE', line_key('late'), 0, 0, 'WITHSCORES')[2] or next_at))
+  local names = redis.call('ZRANGE', line_key('woken'), 0, -1, 'WITHSCORES')
   ask_again(tonumber(names[2] or next_at) + silent_us)
-  return #silent + #late
+  for i = 1, #names, 2 do
+    claim(names[i], parse_name(names[i]))
+  end
 end
 
 -- The states of limits, by their keys, and how many stand by there.
@@ -173,10 +146,7 @@ end
 -- How many may stand by for slots of a limit: as many as will be free by the time
 -- that others could be there.
 local function most_at(limit)
-  if hold_us == 0 or hold_us > LONG_US then
-    return 0
-  end
-  return math.ceil(limit.count * (near_us + reach_us) / hold_us)
+  return hold_us > 0 and hold_us <= LONG_US and math.ceil(limit.count * (near_us + reach_us) / hold_us) or 0
 end
 
 -- When those who stand by for slots of a limit are to be looked at: when a quarter of
@@ -187,176 +157,143 @@ end
 
 -- Whether one more may be woken to stand by for a slot.
 local function may_stand(limit, key)
-  local beyond = standing[key] + (claimed[key] or 0) - limit.algorithm.free(states[key], limit)
-  if beyond >= most_at(limit) or beyond >= 0 and all_standing + (claimed[key] or 0) >= most_standing then
+  local coming = claimed[key] or 0
+  local beyond = standing[key] + coming - limit.algorithm.free(states[key], limit)
+  if beyond >= most_at(limit) or beyond >= 0 and all_standing + coming >= most_standing then
     return false
   end
   ask_again(now + look_again_us(limit))
   return true
 end
 
+-- Who stands by beside a free slot, as there are more of them or a lease ran out, is woken.
+local function call_standing()
+  for _, name in ipairs(has_slots and redis.call('ZRANGE', line_key('late'), 0, -1) or {}) do
+    local row = parse_name(name)
+    for i, limit in ipairs(limits) do
+      local key = key_of(i, row)
+      local free = limit.algorithm.hand and not states[key] and limit.algorithm.free(state_for(limit, key), limit) or 0
+      for _, member in ipairs(free > 0 and redis.call('ZRANGE', line_key('standing', key), 0, free - 1) or {}) do
+        wake_up(string.match(member, '/(.*)$'))
+      end
+    end
+  end
+end
+
 -- The first instant at which the limits let a task of a row start after all that is
 -- claimed: those that count for its row alone, or those that all share. Where a slot is
--- lacking that is never, for all that is known; then also the limit.
+-- lacking that is never, for all that is known; then also the limit, and its key.
 local function due_at(row, costs, shared)
   local at = opens
   for i, limit in ipairs(limits) do
     if (limit.value == 0) == shared and costs[i] <= limit.capacity then
       local key = key_of(i, row)
-      local state = state_for(limit, key)
-      local due = limit.algorithm.due(state, limit, (claimed[key] or 0) + costs[i] + (standing[key] or 0),
-        kept and not row.urgent and kept[i] or 0, now)
-      if due == math.huge and not may_stand(limit, key) then
-        return due, i, key
-      elseif due < math.huge then
+      local keeps = kept and not row.urgent and kept[i] or 0
+      local due = limit.algorithm.due(state_for(limit, key), limit, (claimed[key] or 0) + costs[i] + (standing[key] or 0), keeps, now)
+      if due < math.huge then
         at = math.max(at, due)
+      elseif not may_stand(limit, key) then
+        return due, limit, key
       end
     end
   end
   return at
 end
 
--- The first tasks of a row that are not awake, read page by page.
+-- The first task of a row that is not awake, and its place.
 local function next_of(row)
-  while true do
+  repeat
     if not row.page or row.at > #row.page then
-      if row.is_read then
+      local size = row.page and PAGE or 4
+      if row.page and #row.page < 8 then
         return nil
       end
-      local size = row.page and PAGE or 4
-      row.page = redis.call('ZRANGEBYSCORE', row.key, '(' .. int(row.cursor), '+inf', 'WITHSCORES', 'LIMIT', 0, size)
-      row.at, row.is_read = 1, #row.page < 2 * size
+      row.page = redis.call('ZRANGEBYSCORE', row.key, '(' .. int(know(row).cursor), '+inf', 'WITHSCORES', 'LIMIT', 0, size)
+      row.at = 1
     end
-    local member = row.page[row.at]
-    if not member or not is_awake[name_of(row, member)] then
-      return member, tonumber(row.page[row.at + 1])
+    local member, place = row.page[row.at], tonumber(row.page[row.at + 1] or nil)
+    if member and is_awake[name_of(row, member)] then
+      row.cursor, row.at, row.is_changed = place, row.at + 2, true
+    elseif member or #row.page == 0 then
+      return member, place
     end
-    row.cursor, row.at, row.is_changed = tonumber(row.page[row.at + 1]), row.at + 2, true
-  end
+  until false
 end
 
--- Lanes, by their tags, read page by page; and the rows of each, by the age of their
--- heads.
-local lanes, lanes_read, read_to, lanes_left, lists = {}, 0, nil, true, {}
-
-local function insert_lane(name, tag)
-  local place = #lanes + 1
-  while place > 1 and lanes[place - 1].tag > tag do
+-- Puts something into a list that is sorted by a field.
+local function insert(list, one, field)
+  local place = #list + 1
+  while place > 1 and list[place - 1][field] > one[field] do
     place = place - 1
   end
-  table.insert(lanes, place, { name = name, tag = tag })
+  table.insert(list, place, one)
 end
 
-local function read_lanes()
-  while lanes_left and (#lanes == 0 or lanes_read > 0 and lanes[1].tag > read_to) do
-    local page = redis.call('ZRANGE', line_key('ready'), int(lanes_read), int(lanes_read + PAGE - 1), 'WITHSCORES')
-    for i = 1, #page, 2 do
-      read_to = tonumber(page[i + 1])
-      insert_lane(page[i], read_to)
-    end
-    lanes_read, lanes_left = lanes_read + #page / 2, #page == 2 * PAGE
-  end
-end
+-- The rows of a lane, by the age of their heads.
+local lists = {}
 
 local function list_of(lane)
-  local list = lists[lane]
-  if not list then
-    list = { key = line_key('rows', lane), removed = {}, moved = {} }
+  local list = lists[lane] or { key = line_key('rows', lane), removed = {}, moved = {} }
+  if not lists[lane] then
     local page = redis.call('ZRANGE', list.key, 0, PAGE - 1, 'WITHSCORES')
-    local unread = {}
     for i = 1, #page, 2 do
-      local row = row_named(page[i])
-      list[#list + 1], row.head = row, tonumber(page[i + 1])
-      if not row.cursor then
-        unread[#unread + 1] = row
-      end
+      list[#list + 1] = know(row_named(page[i]))
+      list[#list].head = tonumber(page[i + 1])
     end
-    read_cursors(unread)
-    list.more = #page == 2 * PAGE
-    lists[lane] = list
+    list.has_more, lists[lane] = #page == 2 * PAGE, list
   end
   return list
 end
 
--- Takes the first row out of a list.
+-- Takes the first row out of a list: for good, or until it is looked at, or to where it
+-- belongs by its new head.
 local function remove_first(list)
   local row = table.remove(list, 1)
   list.removed[#list.removed + 1], list.moved[row.name] = row.name, nil
+  row.is_changed, row.is_listed = row.is_changed or row.is_listed, false
   return row
 end
 
--- Puts the first row where it belongs by its new head.
-local function move_first(list, head)
-  local row, place = table.remove(list, 1), #list + 1
-  row.head = head
-  while place > 1 and list[place - 1].head > head do
-    place = place - 1
-  end
-  table.insert(list, place, row)
-  list.moved[row.name] = head
-end
-
-local function hold(list, at)
+local function hold_first(list, at)
   local row = remove_first(list)
-  steps = steps + 1
-  changes.held[#changes.held + 1], changes.held[#changes.held + 2] = int(math.max(at, till + 1)), row.name
-  ask_again(math.max(now + reach_us, at - near_us))
-  return row
+  row.is_listed, steps = true, steps + 1
+  held[#held + 1], held[#held + 2] = int(math.max(at, till + 1)), row.name
 end
 
--- Held rows whose time has come join their lanes.
+local function move_first(list, head)
+  local row = table.remove(list, 1)
+  row.head, list.moved[row.name] = head, head
+  insert(list, row, 'head')
+end
+
+-- Held rows whose time has come join their lanes, by where they were.
 local function let_held_rows_join()
   local names = redis.call('ZRANGEBYSCORE', line_key('held'), '-inf', int(till), 'LIMIT', 0, MOST_STEPS)
-  if #names == 0 then
-    return
-  end
-  redis.call('ZREM', line_key('held'), unpack(names))
-  local unread, lanes_of_rows = {}, {}
   for _, name in ipairs(names) do
-    local row = row_named(name)
-    if not row.cursor then
-      unread[#unread + 1] = row
-    end
+    list_row(know(row_named(name)), rows[name].cursor)
   end
-  read_cursors(unread)
-  for _, name in ipairs(names) do
-    local row = rows[name]
-    local member, place = next_of(row)
-    local lane = kept and row.urgent and URGENT_LANE or row.lane
-    if member then
-      change('ZADD', line_key('rows', lane), { int(place), name })
-      lanes_of_rows[lane] = true
-    else
-      row.is_changed, row.is_listed = row.is_changed or row.is_listed, false
-    end
-  end
-  local arguments = { 'GT' }
-  for lane in pairs(lanes_of_rows) do
-    arguments[#arguments + 1], arguments[#arguments + 2] = tag_text(lane == URGENT_LANE and 0 or line.virtual), lane
-  end
-  if #arguments > 1 then
-    change('ZADD', line_key('ready'), arguments)
-  end
+  change('ZREM', line_key('held'), names)
   if #names == MOST_STEPS then
     ask_again(now)
   end
 end
 
--- Wakes the first task of a row.
-local function wake_first(lane, row, member, place, costs)
-  claim(row, costs)
+-- Wakes the first task of a row, which pays for its share.
+local function wake_first(lane, row, member, place)
   local name = name_of(row, member)
-  changes.woken[#changes.woken + 1], changes.woken[#changes.woken + 2] = int(now + steps), name
+  claim(name, row, member)
+  woken[#woken + 1], woken[#woken + 2] = int(now + steps), name
   wake_up(name)
-  is_awake[name], line.count = true, line.count - 1
+  line.count = line.count - 1
   row.cursor, row.at, row.is_changed = place, row.at + 2, true
-  local share = share_of(costs, row.weight)
+  local share = share_of(parse_member(member), row.weight)
   if lane.name == URGENT_LANE then
     local tag = tonumber(redis.call('ZSCORE', line_key('ready'), row.lane) or 0)
     change('ZADD', line_key('ready'), { tag_text(math.max(tag, line.virtual) + share), row.lane })
   else
     line.virtual = math.max(line.virtual, lane.tag)
     lane.tag = line.virtual + share
+    tags[lane.name] = lane.tag
   end
 end
 
@@ -367,120 +304,103 @@ local function serve(lane, list)
   local member, place = next_of(row)
   if not member then
     remove_first(list)
-    row.is_changed, row.is_listed = row.is_changed or row.is_listed, false
+    return true
+  elseif list[2] and place > list[2].head then
+    move_first(list, place)
     return true
   end
   local costs = parse_member(member)
-  local at, lacks, key = due_at(row, costs, false)
+  local at, limit, key = due_at(row, costs, false)
   if at > till and opens <= till then
-    if lacks then
-      at = till + (standing[key] > 0 and look_again_us(limits[lacks]) or 1000000)
+    if limit then
+      at = till + (standing[key] > 0 and look_again_us(limit) or 1000000)
       change('ZADD', line_key('lacking', key), { tag_text(lane.tag), row.name })
     end
-    hold(list, at)
+    hold_first(list, at)
     return true
   end
-  at, lacks, key = due_at(row, costs, true)
+  at, limit, key = due_at(row, costs, true)
   if at > till then
-    ask_again(lacks and standing[key] > 0 and now + look_again_us(limits[lacks]) or math.max(now + reach_us, at - near_us))
+    ask_again(limit and standing[key] > 0 and now + look_again_us(limit) or math.max(now + reach_us, at - near_us))
     return false
   end
-  wake_first(lane, row, member, place, costs)
+  wake_first(lane, row, member, place)
   local left_over, head = next_of(row)
-  if left_over and row.silence >= MOST_SILENT then
-    hold(list, now + rest_us(row))
-  elseif left_over then
-    move_first(list, head)
-  else
+  if not left_over then
     remove_first(list)
-    row.is_listed = false
+  elseif row.silence >= MOST_SILENT then
+    hold_first(list, now + rest_us(row))
+  else
+    move_first(list, head)
   end
   return true
 end
 
+-- Serves lanes by their tags, as far as one page of them reaches.
 local function serve_lanes()
+  local lanes = {}
+  local page = redis.call('ZRANGE', line_key('ready'), 0, MOST_STEPS - 1, 'WITHSCORES')
+  for i = 1, #page, 2 do
+    lanes[#lanes + 1] = { name = page[i], tag = tonumber(page[i + 1]) }
+  end
+  local last = #lanes == MOST_STEPS and lanes[#lanes].tag or math.huge
   local goes_on = true
-  read_lanes()
-  while goes_on and #lanes > 0 do
-    if steps >= MOST_STEPS then
+  while goes_on and lanes[1] do
+    if steps >= MOST_STEPS or lanes[1].tag > last then
       ask_again(now)
       return
     end
     local lane = table.remove(lanes, 1)
-    local list, tag = list_of(lane.name), lane.tag
+    local list = list_of(lane.name)
     goes_on = not list[1] or serve(lane, list)
-    if lane.tag ~= tag then
-      changes.ready[lane.name] = lane.tag
-    end
     if list[1] then
-      insert_lane(lane.name, lane.tag)
-    elseif list.more then
+      insert(lanes, lane, 'tag')
+    elseif list.has_more then
       ask_again(now)
-    elseif not changes.ready[lane.name] then
-      changes.passed[#changes.passed + 1] = lane.name
-    end
-    read_lanes()
-  end
-end
-
-local function write_changes()
-  for _, list in pairs(lists) do
-    local moved = {}
-    for name, head in pairs(list.moved) do
-      moved[#moved + 1], moved[#moved + 2] = int(head), name
-    end
-    change('ZREM', list.key, list.removed)
-    change('ZADD', list.key, moved)
-  end
-  local ready = {}
-  for lane, tag in pairs(changes.ready) do
-    ready[#ready + 1], ready[#ready + 2] = tag_text(tag), lane
-  end
-  change('ZADD', line_key('ready'), ready)
-  change('ZREM', line_key('ready'), changes.passed)
-  change('ZADD', line_key('held'), changes.held)
-  change('ZREM', line_key('woken'), changes.asking)
-  change('ZADD', line_key('woken'), changes.woken)
-  change('ZREM', line_key('late'), changes.in_time)
-  change('ZADD', line_key('late'), changes.late)
-  write_cursors()
-end
-
--- Who stands by beside a free slot, as there are more of them or a lease ran out, is woken.
-local function call_standing()
-  local seen = {}
-  for _, name in ipairs(has_slots and redis.call('ZRANGE', line_key('late'), 0, -1) or {}) do
-    local row = parse_name(name)
-    for i, limit in ipairs(limits) do
-      local key = limit.algorithm.hand and key_of(i, row)
-      local free = key and not seen[key] and limit.algorithm.free(state_for(limit, key), limit) or 0
-      seen[key or 0] = true
-      for _, member in ipairs(free > 0 and redis.call('ZRANGE', line_key('standing', key), 0, free - 1) or {}) do
-        wake_up(string.match(member, '/(.*)$'))
-      end
+    elseif not tags[lane.name] then
+      passed[#passed + 1] = lane.name
     end
   end
 end
 
+-- A table of scores as arguments.
+local function pairs_of(scores, text)
+  local arguments = {}
+  for member, score in pairs(scores) do
+    arguments[#arguments + 1], arguments[#arguments + 2] = text(score), member
+  end
+  return arguments
+end
+
+-- Those who are gone leave.
 for i = argument + 1, #ARGV do
-  forget(ARGV[i])
+  local row, member = parse_name(ARGV[i])
+  redis.call('ZREM', row.key, member)
+  redis.call('ZREM', line_key('woken'), ARGV[i])
+  redis.call('ZREM', line_key('late'), ARGV[i])
 end
+line.keep_until(now)
 look_after_late()
 call_standing()
 let_held_rows_join()
 serve_lanes()
-line.keep_until(now)
-write_changes()
+for _, list in pairs(lists) do
+  change('ZREM', list.key, list.removed)
+  change('ZADD', list.key, pairs_of(list.moved, int))
+end
+change('ZADD', line_key('ready'), pairs_of(tags, tag_text))
+change('ZREM', line_key('ready'), passed)
+change('ZADD', line_key('held'), held)
+change('ZADD', line_key('woken'), woken)
+write_cursors()
 local first_held = redis.call('ZRANGE', line_key('held'), 0, 0, 'WITHSCORES')[2]
-if not first_held and #lanes == 0 and line.recalled <= now
-  and redis.call('EXISTS', line_key('ready'), line_key('woken'), line_key('late')) == 0 then
+if first_held then
+  ask_again(math.max(now + reach_us, first_held - near_us))
+elseif line.recalled <= now and redis.call('EXISTS', line_key('ready'), line_key('woken'), line_key('late')) == 0 then
   -- Nobody is in line any more.
   redis.call('DEL', KEYS[2], line_key('cursors'), line_key('asked'), line_key('recalled'))
   line.list('SREM')
   return reply
-end
-if first_held then
-  ask_again(math.max(now + reach_us, first_held - near_us))
 end
 line.wake_at = math.ceil(next_at)
 line.save()

@@ -33,8 +33,8 @@
 --                 came. A member is "<costs>/<task>", costs as "3,1", or nothing if all
 --                 are 1
 --   /cursors      hash: of each row "<cursor>,<silence>,<weight>,<kept_us>,<is_listed>": the
---                 place of the last that was woken, how many in a row did not ask, the
---                 weight of its lane, until when its key is kept, and 1 if the row is in
+--                 place of the last that was woken, how often some did not ask since one
+--                 did, the weight of its lane, until when its key is kept, and 1 if the row is in
 --                 one of the next three
 --   /rows:<lane>  sorted set: rows that may be served, by the place of their heads
 --   /ready        sorted set: lanes by their tags, if they have such rows or are ahead
@@ -113,44 +113,35 @@ local function change(command, key, arguments)
   end
 end
 
--- The values of a row's attributes.
-local function values_of(row)
-  local values, from = {}, string.sub(row, 1, 1) == '!' and 2 or 1
-  while from <= #row do
-    local colon = string.find(row, ':', from, true)
-    local length = tonumber(string.sub(row, from, colon - 1))
-    values[#values + 1] = string.sub(row, colon + 1, colon + length)
-    from = colon + length + 2
-  end
-  return values
-end
-
 -- The rows that a call has to do with, by their names.
 local rows = {}
 
 local function row_named(name)
   local row = rows[name]
   if not row then
-    row = { name = name, key = line_key('row', name), values = values_of(name), urgent = string.sub(name, 1, 1) == '!' }
+    row = { name = name, key = line_key('row', name), urgent = string.sub(name, 1, 1) == '!', values = {} }
+    local from = row.urgent and 2 or 1
+    while from <= #name do
+      local colon = string.find(name, ':', from, true)
+      from = colon + tonumber(string.sub(name, from, colon - 1)) + 2
+      row.values[#row.values + 1] = string.sub(name, colon + 1, from - 2)
+    end
     row.lane = line.has_lane and row.values[1] or ''
     rows[name] = row
   end
   return row
 end
 
--- Reads what is known of rows.
-local function read_cursors(list)
-  local names = {}
-  for i, row in ipairs(list) do
-    names[i] = row.name
-  end
-  local texts = #names > 0 and line.is_there and redis.call('HMGET', line_key('cursors'), unpack(names)) or {}
-  for i, row in ipairs(list) do
-    local cursor, silence, weight, kept, listed = string.match(texts[i] or '', '^(%d+),(%d+),(%d+),(%d+),(%d)$')
-    row.cursor, row.silence, row.kept = tonumber(cursor or 0), tonumber(silence or 0), tonumber(kept or 0)
+-- Reads what is known of a row, once.
+local function know(row)
+  if not row.cursor then
+    local text = line.is_there and redis.call('HGET', line_key('cursors'), row.name) or ''
+    local cursor, silence, weight, kept_us, listed = string.match(text, '^(%d+),(%d+),(%d+),(%d+),(%d)$')
+    row.cursor, row.silence, row.kept = tonumber(cursor or 0), tonumber(silence or 0), tonumber(kept_us or 0)
     row.is_listed, weight = listed == '1', tonumber(weight or 1)
     row.is_changed, row.weight = row.weight ~= nil and row.weight ~= weight, row.weight or weight
   end
+  return row
 end
 
 -- Writes it, and keeps the rows' keys for as long as the line; rows without a task are
@@ -162,8 +153,7 @@ local function write_cursors()
       empty[#empty + 1] = name
     elseif row.is_changed then
       texts[#texts + 1] = name
-      texts[#texts + 1] = table.concat({ int(row.cursor), int(row.silence), int(row.weight), int(line.kept),
-        row.is_listed and 1 or 0 }, ',')
+      texts[#texts + 1] = string.format('%d,%d,%d,%d,%d', row.cursor, row.silence, row.weight, line.kept, row.is_listed and 1 or 0)
       if row.kept < line.kept then
         redis.call('PEXPIRE', row.key, int(ttl_ms(line.kept - now)))
       end
@@ -171,6 +161,14 @@ local function write_cursors()
   end
   change('HSET', line_key('cursors'), texts)
   change('HDEL', line_key('cursors'), empty)
+end
+
+-- Lets a row be served whose first task that was not woken came at that place.
+local function list_row(row, place)
+  local lane = kept and row.urgent and URGENT_LANE or row.lane
+  change('ZADD', line_key('rows', lane), { 'LT', int(place), row.name })
+  change('ZADD', line_key('ready'), { 'GT', tag_text(lane == URGENT_LANE and 0 or line.virtual), lane })
+  row.is_changed, row.is_listed = true, true
 end
 
 local function name_of(row, member)

@@ -25,36 +25,14 @@ for i = 1, next_number() do
   end
 end
 
--- What the line knows of those who ask: their places, when they were woken if they are
--- expected, and whether they were woken longer ago or stand by.
-local function look_up()
-  local at, names, known = {}, {}, {}
-  for _, row in ipairs(own_rows) do
-    row.size = line.is_there and redis.call('ZCARD', row.key) or 0
-    row.places = row.size > 0 and redis.call('ZMSCORE', row.key, unpack(row.members)) or {}
-    at[row] = 0
-  end
-  for _, task in ipairs(asking) do
-    if task then
-      at[task.row] = at[task.row] + 1
-      task.place = tonumber(task.row.places[at[task.row]] or nil)
-      if task.place then
-        names[#names + 1], known[#known + 1] = task.name, task
-      end
-    end
-  end
-  for _, kind in ipairs(#names > 0 and { 'woken', 'late' } or {}) do
-    for i, score in ipairs(redis.call('ZMSCORE', line_key(kind), unpack(names))) do
-      known[i][kind] = tonumber(score or nil)
-    end
-  end
+for _, row in ipairs(own_rows) do
+  row.size = know(row) and line.is_there and redis.call('ZCARD', row.key) or 0
+  row.places = row.size > 0 and redis.call('ZMSCORE', row.key, unpack(row.members)) or {}
+  row.asked = 0
 end
 
-read_cursors(own_rows)
-look_up()
-
 -- What this call changes.
-local tags, asked_before, gone, changed = {}, {}, { woken = {}, late = {} }, false
+local tags, asked_before, stood, changed = {}, {}, {}, false
 
 -- A lane's tag.
 local function tag_of(lane)
@@ -78,18 +56,15 @@ local function signal(at)
   end
 end
 
--- Lets a row be served whose first task that was not woken came at that place: at once,
--- or when it has tokens of its own.
+-- Lets a row be served: at once, or when it has tokens of its own.
 local function open_row(row, place, at, held_by)
   local limit = limits[held_by]
   if limit and limit.value > 0 and not limit.algorithm.renew and at > line.wake_at then
     change('ZADD', line_key('held'), { int(at), row.name })
+    row.is_changed, row.is_listed = true, true
   else
-    local lane = kept and row.urgent and URGENT_LANE or row.lane
-    change('ZADD', line_key('rows', lane), { 'LT', int(place), row.name })
-    change('ZADD', line_key('ready'), { tag_text(lane == URGENT_LANE and 0 or tag_of(lane)), lane })
+    list_row(row, place)
   end
-  row.is_listed, row.is_changed = true, true
   signal(at)
 end
 
@@ -109,21 +84,24 @@ function line.next_task()
     return nil
   end
   local row = task.row
+  row.asked = row.asked + 1
+  task.place = tonumber(row.places[row.asked] or nil)
   task.defer_us, task.may_stand = current.defer_us, current.may_stand
-  task.is_next = task.place ~= nil and task.place <= row.cursor or not task.place and current.place > 0
   task.came = current.place > 0 and current.place or nil -- its place, if it had one
-  if not task.place and line.recalled > now then
+  if task.place then
+    if not line.is_measured then -- one of a call is enough
+      local woken = redis.call('ZSCORE', line_key('woken'), task.name)
+      local took = woken and now - woken or line.lag
+      line.lag, line.is_measured = took > line.lag and took or line.lag - math.floor((line.lag - took) / 4), true
+    end
+    task.is_next = redis.call('ZREM', line_key('woken'), task.name) == 1
+      or redis.call('ZREM', line_key('late'), task.name) == 1 or task.place <= row.cursor
+    changed = true
+  elseif line.recalled > now then
     local place = redis.call('ZSCORE', line_key('recalled'), string.match(task.member, '/(.*)$'))
     task.came = tonumber(place or task.came)
   end
-  if task.woken then
-    local took = now - task.woken
-    line.lag = took > line.lag and took or line.lag - math.floor((line.lag - took) / 16)
-    gone.woken[#gone.woken + 1] = task.name
-  end
-  if task.late then
-    gone.late[#gone.late + 1] = task.name
-  end
+  task.is_next = task.is_next or not task.place and current.place > 0
   if row.silence > 0 then
     -- Somebody of this row asks: it is not silent any more.
     row.silence, row.is_changed, changed = 0, true, true
@@ -265,13 +243,12 @@ end
 
 -- Writes the rest.
 function line.finish()
-  change('ZREM', line_key('woken'), gone.woken)
-  change('ZREM', line_key('late'), gone.late)
+  change('ZADD', line_key('late'), stood)
   change('HDEL', line_key('asked'), asked_before)
   for _, row in ipairs(own_rows) do
     change('ZREM', row.key, row.left)
   end
-  if changed or #gone.woken > 0 then
+  if changed then
     write_cursors()
     line.save()
   end

@@ -6,7 +6,7 @@ local STOOD_US = 3000000
 
 -- A task that stood by is asking, and does so no more where no slot was handed to it.
 function line.step_down(task, own, costs, who)
-  for i, limit in ipairs(task.late and limits or {}) do
+  for i, limit in ipairs(task.is_next and limits or {}) do
     if limit.algorithm.hand and not limit.algorithm.has(own[i], costs[i], now, who) then
       local key, member = line_key('standing', own[i].key), standing_member(i, task.row, costs, task.name)
       task.turn = tonumber(redis.call('ZSCORE', key, member) or task.turn)
@@ -36,7 +36,7 @@ end
 
 -- A task does not start: slots that were handed to it go back.
 function line.let_go(task, own, who)
-  for i, limit in ipairs(task.late and limits or {}) do
+  for i, limit in ipairs(task.is_next and limits or {}) do
     if limit.algorithm.hand and limit.algorithm.let_go(own[i], now, who) then
       own[i].changed = true
       signal(now)
@@ -78,9 +78,8 @@ function line.stand(task, own, costs, at, held_by)
   end
   changed = true
   change('ZADD', line_key('standing', own[held_by].key),
-    { int(task.turn or task.woken or place), standing_member(held_by, row, costs, task.name) })
-  change('ZADD', line_key('late'), { int(now + STOOD_US), task.name })
-  gone.late[task.name] = nil
+    { int(task.turn or tonumber(redis.call('ZSCORE', line_key('woken'), task.name) or place)), standing_member(held_by, row, costs, task.name) })
+  stood[#stood + 1], stood[#stood + 2] = int(now + STOOD_US), task.name
   if line.wake_at == 0 then
     signal(now)
   end
