@@ -97,6 +97,63 @@ func TestRenewalAfterOthersTookTheSlot(t *testing.T) {
 	assert.Equal(t, int64(1), b.remaining())
 }
 
+// Law 14: calls about a lease may arrive late and twice, in any order. What was released
+// stays so, and what another attempt of the task holds stays its own.
+func TestLateAndRepeatedCallsAboutALease(t *testing.T) {
+	t.Parallel()
+	const renew, release, again, steps = 0, 1, 2, 4
+	names := []string{"renew", "release", "again"}
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newTestLimiterOn(t, server, slots(3))
+		for order := range 3 * 3 * 3 * 3 {
+			require.NoError(t, b.client.Del(t.Context(), "rm:{api}:slots").Err())
+			b.at(0)
+			b.ask("other", 0)
+			first := b.ask("1", 0)
+			holds, story := 1, "" // 1 for the first attempt, 2 for a later one, or 0
+			for step := range steps {
+				b.at(time.Duration(step+1) * time.Millisecond)
+				call := order % 3
+				order /= 3
+				story += " " + names[call]
+				switch call {
+				case renew:
+					has, err := throttle.RenewCall(t.Context(), first, time.Time{})
+					require.NoError(t, err)
+					assert.Equal(t, holds == 1, has, story)
+				case release:
+					require.NoError(t, throttle.ReleaseCall(t.Context(), first))
+					if holds == 1 {
+						holds = 0
+					}
+				case again:
+					require.Equal(t, throttle.Granted, b.ask("1", 0).Outcome)
+					holds = 2
+				}
+				assert.Equal(t, int64(2-min(holds, 1)), b.remaining(), story)
+			}
+		}
+	})
+}
+
+// A lease that is gone comes back for a task that runs, but not by a call that was given
+// up long ago.
+func TestLeasesComeBackInTime(t *testing.T) {
+	t.Parallel()
+	b := newTestLimiter(t, slots(1))
+	r := b.ask("1", 0)
+	b.at(lease)
+	for _, test := range []struct {
+		late time.Duration
+		back bool
+	}{{0, false}, {time.Hour, false}, {-time.Microsecond, true}} {
+		has, err := throttle.RenewCall(t.Context(), r, noon.Add(lease-test.late))
+		require.NoError(t, err)
+		assert.Equal(t, test.back, has, "late by %s", test.late)
+	}
+	assert.Zero(t, b.remaining())
+}
+
 // Law 10: after an outage or a flush, running tasks take their slots again before
 // others do.
 func TestRenewalBringsBackWhatWasFlushed(t *testing.T) {
