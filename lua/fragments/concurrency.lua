@@ -29,7 +29,8 @@
 -- and what one would have to read all leases to know:
 --   "used"     -(what they cost)
 --   "first"    -(an instant before which none of them ends)
---   "last"     -(their last end)
+--   "last"     -(an instant after which none of them ends)
+--   "loose"    -1 if that is later than the last of them ends, for that one has ended
 --   "newest"   -(an instant after which none of them was born)
 -- So a call reads once for each task, and writes once. What has ended is written to
 -- stand at 0, and one call in so many sweeps it out. Leases that ran out are cleared
@@ -89,17 +90,17 @@ local function put(state, who, lease)
   if lease then
     state.first, state.newest = math.min(state.first, lease.ends), math.max(state.newest, lease.born)
   end
-  if lease and state.last and lease.ends >= state.last then
-    state.last = lease.ends
+  if lease and lease.ends >= state.last then
+    state.last, state.loose = lease.ends, 0
   elseif before and before.ends == state.last then
-    state.last = nil -- until it is asked for
+    state.loose = 1
   end
 end
 
 -- Takes over what scores tell of all leases, and ends those that ran out. What is left
 -- of these stays in the set, but does not count; see above.
 local function read(state, scores, now)
-  state.used, state.first, state.last, state.newest = unpack(scores, 4)
+  state.used, state.first, state.last, state.loose, state.newest = unpack(scores, 4)
   state.was_empty, state.was_last, state.left = state.used == 0, state.last, 0
   if state.was_empty then
     state.first = math.huge
@@ -126,7 +127,8 @@ end
 local function lease_of(state, who, now)
   if state.leases[who] == nil and not state.was_empty then
     local name = state.is_copy and '' or who
-    local scores = scores_of(state, { 'h:' .. name, 'b:' .. name, 'c:' .. name, 'used', 'first', 'last', 'newest' })
+    local scores = scores_of(state,
+      { 'h:' .. name, 'b:' .. name, 'c:' .. name, 'used', 'first', 'last', 'loose', 'newest' })
     if not state.used then
       read(state, scores, now)
     end
@@ -247,15 +249,12 @@ function concurrency.use_by(_, limit, at)
   return at + limit.period_us
 end
 
--- The end of the lease that ends last.
-local function last_end(state)
-  local leases = leases_by('ZREVRANGEBYSCORE', state, '+inf', '(0', 0, state.touches + 1)
-  return #leases > 0 and leases[#leases].ends or 0
-end
-
 function concurrency.status(state, limit, now)
   local free = concurrency.supply(state, limit, now, now)
-  state.last = state.last or last_end(state)
+  if state.loose == 1 then
+    local leases = leases_by('ZREVRANGEBYSCORE', state, '+inf', '(0', 0, state.touches + 1)
+    state.last, state.loose = #leases > 0 and leases[#leases].ends or 0, 0
+  end
   return free, math.max(0, state.last - now)
 end
 
@@ -279,7 +278,6 @@ function concurrency.save(state, limit, now, key)
     redis.call('UNLINK', key)
     return
   end
-  state.last = state.last or last_end(state)
   local args = {}
   local function add(score, member)
     args[#args + 1], args[#args + 2] = int(score), member
@@ -287,6 +285,7 @@ function concurrency.save(state, limit, now, key)
   add(-state.used - state.left, 'used')
   add(-state.first, 'first')
   add(-state.last, 'last')
+  add(-state.loose, 'loose')
   add(-state.newest, 'newest')
   for who in pairs(state.touched) do
     local lease = state.leases[who] or { ends = 0, born = 0, cost = 0 }
