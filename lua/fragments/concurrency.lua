@@ -60,19 +60,21 @@ end
 -- some that are skipped, and those that this call has put. What they cost is told on
 -- request.
 local function leases_by(command, state, from, to, skipped, most, with_costs)
-  local found = redis.call(command, state.key, from, to, 'WITHSCORES', 'LIMIT', int(skipped), int(most))
+  local found = redis.call(command, state.key, from, to, 'WITHSCORES', 'LIMIT', int(skipped), int(most + state.puts))
   local leases, members = {}, {}
   for i = 1, #found, 2 do
     local who = string.sub(found[i], 3)
-    if not state.touched[who] then
+    if not (state.leases[who] and state.leases[who].is_put) then
       leases[#leases + 1], members[#members + 1] = { who = who, ends = found[i + 1] + 0, cost = 1 }, 'c:' .. who
     end
   end
   for i, cost in ipairs(with_costs and #leases > 0 and scores_of(state, members) or {}) do
     leases[i].cost = cost
   end
-  for who in pairs(state.touched) do
-    leases[#leases + 1] = state.leases[who] or { who = who, ends = 0, cost = 0 }
+  for _, lease in pairs(state.leases) do
+    if lease.is_put then
+      leases[#leases + 1] = lease
+    end
   end
   table.sort(leases, function(a, b)
     return a.ends < b.ends
@@ -80,19 +82,17 @@ local function leases_by(command, state, from, to, skipped, most, with_costs)
   return leases
 end
 
--- Puts a lease in the place of the one that is known of `who`; false for none. Nothing
--- is written before save, so that another limit's trouble leaves this one alone.
-local function put(state, who, lease)
+-- Puts a lease in the place of the one that is known of `who`; without numbers, none.
+-- Nothing is written before save, so that another limit's trouble leaves this one alone.
+local function put(state, who, ends, born, cost)
   local before = state.leases[who]
-  state.used = state.used + (lease and lease.cost or 0) - (before and before.cost or 0)
-  state.leases[who], state.touched[who] = lease, true
-  state.touches, state.run_out = state.touches + 1, {}
-  if lease then
-    state.first, state.newest = math.min(state.first, lease.ends), math.max(state.newest, lease.born)
-  end
-  if lease and lease.ends >= state.last then
+  local lease = { who = who, ends = ends or 0, born = born or 0, cost = cost or 0, is_put = true }
+  state.leases[who], state.puts, state.run_out = lease, state.puts + 1, {}
+  state.used, state.newest = state.used + lease.cost - before.cost, math.max(state.newest, lease.born)
+  state.first = math.min(state.first, ends or math.huge)
+  if lease.ends >= state.last then
     state.last, state.loose = lease.ends, 0
-  elseif before and before.ends == state.last then
+  elseif before.ends == state.last then
     state.loose = 1
   end
 end
@@ -111,7 +111,7 @@ local function read(state, scores, now)
     local ended = leases_by('ZRANGEBYSCORE', state, '(0', int(now), 0, MOST_LEASES, true)
     for _, lease in ipairs(ended) do
       state.leases[lease.who] = lease
-      put(state, lease.who, false)
+      put(state, lease.who)
     end
     state.first, state.left = 0, redis.call('ZCOUNT', state.key, '(0', int(now)) - #ended
     state.used = state.used - state.left
@@ -119,28 +119,28 @@ local function read(state, scores, now)
 end
 
 function concurrency.load(_, _, _, key)
-  return { key = key, leases = {}, touched = {}, touches = 0, run_out = {} }
+  return { key = key, leases = {}, puts = 0, run_out = {} }
 end
 
--- The lease that `who` holds, or false. In a copy, in which those in line are served,
--- nobody is looked up: who holds a lease is not in line.
+-- The lease that `who` holds, which costs nothing if there is none. In a copy, in which
+-- those in line are served, nobody is looked up: who holds a lease is not in line.
 local function lease_of(state, who, now)
-  if state.leases[who] == nil and not state.was_empty then
+  if not state.leases[who] then
     local name = state.is_copy and '' or who
-    local scores = scores_of(state,
+    local scores = state.was_empty and { 0, 0, 0 } or scores_of(state,
       { 'h:' .. name, 'b:' .. name, 'c:' .. name, 'used', 'first', 'last', 'loose', 'newest' })
     if not state.used then
       read(state, scores, now)
     end
-    if state.leases[who] == nil then
-      state.leases[who] = scores[1] > 0 and { who = who, ends = scores[1], born = scores[2], cost = scores[3] }
+    if not state.leases[who] then
+      state.leases[who] = { who = who, ends = scores[1], born = scores[2], cost = scores[3] }
       if scores[1] > 0 and scores[1] <= now then -- it is among those that are left
-        put(state, who, false)
+        put(state, who)
         state.used, state.left = state.used + 1, state.left - 1
       end
     end
   end
-  return state.leases[who] or false
+  return state.leases[who]
 end
 
 -- How many slots are free now.
@@ -155,14 +155,12 @@ end
 -- what `who` holds.
 local function lacking(state, limit, cost, now, who)
   local held = lease_of(state, who, now)
-  local own = held and held.cost or 0
-  return own >= cost and 0 or math.max(0, state.used - own + cost - limit.count), held
+  return held.cost >= cost and 0 or math.max(0, state.used - held.cost + cost - limit.count), held
 end
 
 -- Whether a lease is there for it.
 function concurrency.has(state, cost, now, who)
-  local held = lease_of(state, who, now)
-  return held and held.cost >= cost
+  return lease_of(state, who, now).cost >= cost
 end
 
 -- The instant at which that much of what others than `who` hold has run out. For
@@ -170,8 +168,7 @@ end
 -- too early.
 local function run_out(state, limit, cost, now, who)
   local skipped = math.max(0, cost - MOST_LEASES)
-  local most = cost - skipped + state.touches + 1
-  for _, lease in ipairs(leases_by('ZRANGEBYSCORE', state, '(' .. int(now), '+inf', skipped, most, cost > 1)) do
+  for _, lease in ipairs(leases_by('ZRANGEBYSCORE', state, '(' .. int(now), '+inf', skipped, cost - skipped + 1, cost > 1)) do
     cost = cost - (lease.who ~= who and lease.cost or 0)
     if cost <= skipped then
       return lease.ends
@@ -185,7 +182,7 @@ function concurrency.earliest(state, limit, cost, from, now, who)
   if short == 0 then
     return from
   end
-  local question = short .. '/' .. (held and who or '')
+  local question = short .. '/' .. (held.cost > 0 and who or '')
   state.run_out[question] = state.run_out[question] or run_out(state, limit, short, now, who)
   return math.max(from, state.run_out[question])
 end
@@ -199,9 +196,8 @@ function concurrency.horizon(state, limit, now, cost, who)
 end
 
 function concurrency.take(state, limit, cost, at, now, who)
-  local held = lease_of(state, who, now)
-  local born = held and math.max(now, held.born + 1) or now
-  put(state, who, { who = who, ends = at + limit.period_us, born = born, cost = cost })
+  local born = math.max(now, lease_of(state, who, now).born + 1)
+  put(state, who, at + limit.period_us, born, cost)
   return born, 0
 end
 
@@ -217,10 +213,10 @@ end
 -- birth, whichever it is. Tells whether there was one.
 function concurrency.let_go(state, now, who, born)
   local held = lease_of(state, who, now)
-  if not held or born and held.born ~= born then
+  if held.cost == 0 or born and held.born ~= born then
     return false
   end
-  put(state, who, false)
+  put(state, who)
   return true
 end
 
@@ -237,11 +233,12 @@ end
 -- because its task still runs.
 function concurrency.renew(state, limit, cost, now, born, who, back)
   local short, held = lacking(state, limit, cost, now, who)
-  if held and held.born ~= born or not held and (not back or short > 0) then
-    return false
+  local is_held = held.cost > 0 and held.born == born
+  if is_held or held.cost == 0 and back and short == 0 then
+    put(state, who, now + limit.period_us, born, is_held and held.cost or cost)
+    return true
   end
-  put(state, who, { who = who, ends = now + limit.period_us, born = born, cost = held and held.cost or cost })
-  return true
+  return false
 end
 
 -- Who starts after the end of the lease starts without one.
@@ -252,7 +249,7 @@ end
 function concurrency.status(state, limit, now)
   local free = concurrency.supply(state, limit, now, now)
   if state.loose == 1 then
-    local leases = leases_by('ZREVRANGEBYSCORE', state, '+inf', '(0', 0, state.touches + 1)
+    local leases = leases_by('ZREVRANGEBYSCORE', state, '+inf', '(0', 0, 1)
     state.last, state.loose = #leases > 0 and leases[#leases].ends or 0, 0
   end
   return free, math.max(0, state.last - now)
@@ -262,10 +259,9 @@ end
 local function cut(state, limit, now)
   local most = now + limit.period_us
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', state.key, '-inf', '(-' .. int(now), 'LIMIT', 0, MOST_LEASES)) do
-    local who = string.sub(member, 3)
-    local lease = string.sub(member, 1, 2) == 'b:' and not state.touched[who] and lease_of(state, who, now)
-    if lease and lease.ends > most then
-      put(state, who, { who = who, ends = most, born = lease.born, cost = lease.cost })
+    local lease = lease_of(state, string.sub(member, 3), now)
+    if lease.born > now and lease.ends > most and not lease.is_put then
+      put(state, lease.who, most, lease.born, lease.cost)
     end
   end
 end
@@ -287,11 +283,12 @@ function concurrency.save(state, limit, now, key)
   add(-state.last, 'last')
   add(-state.loose, 'loose')
   add(-state.newest, 'newest')
-  for who in pairs(state.touched) do
-    local lease = state.leases[who] or { ends = 0, born = 0, cost = 0 }
-    add(lease.ends, 'h:' .. who)
-    add(-lease.born, 'b:' .. who)
-    add(-lease.cost, 'c:' .. who)
+  for who, lease in pairs(state.leases) do
+    if lease.is_put then
+      add(lease.ends, 'h:' .. who)
+      add(-lease.born, 'b:' .. who)
+      add(-lease.cost, 'c:' .. who)
+    end
   end
   for i = 1, #args, 1000 do -- as many as Lua can unpack for certain
     redis.call('ZADD', key, unpack(args, i, math.min(i + 999, #args)))
