@@ -150,7 +150,9 @@ func algorithm(name string, hasOthers bool, besides []string) []string {
 		fragments = []string{name, "put_off"}
 	}
 	for _, suffix := range besides {
-		fragments = append(fragments, name+suffix)
+		if _, err := files.Open("fragments/" + name + suffix + ".lua"); err == nil { // others have all in one
+			fragments = append(fragments, name+suffix)
+		}
 	}
 	return fragments
 }

@@ -158,7 +158,7 @@ end
 -- Whether one more may be woken to stand by for a slot.
 local function may_stand(limit, key)
   local coming = claimed[key] or 0
-  local beyond = standing[key] + coming - limit.algorithm.free(states[key], limit)
+  local beyond = standing[key] + coming - limit.algorithm.free(states[key], limit, now)
   if beyond >= most_at(limit) or beyond >= 0 and all_standing + coming >= most_standing then
     return false
   end
@@ -172,7 +172,7 @@ local function call_standing()
     local row = parse_name(name)
     for i, limit in ipairs(limits) do
       local key = key_of(i, row)
-      local free = limit.algorithm.hand and not states[key] and limit.algorithm.free(state_for(limit, key), limit) or 0
+      local free = limit.algorithm.hand and not states[key] and limit.algorithm.free(state_for(limit, key), limit, now) or 0
       for _, member in ipairs(free > 0 and redis.call('ZRANGE', line_key('standing', key), 0, free - 1) or {}) do
         wake_up(string.match(member, '/(.*)$'))
       end

@@ -83,8 +83,8 @@ func (o *slotsOracle) decide(now, wait, cost int64, who string) (bool, int64) {
 	return false, max(at, opens)
 }
 
-// settle is what a new lease, or a new term of one, brings with it: leases that ran out are gone for good,
-// and one that was born later than now ends a period from now.
+// settle is what every change brings with it: leases that ran out are gone for good, and
+// one that was born later than now ends a period from now.
 func (o *slotsOracle) settle(now int64, changed bool) {
 	if !changed {
 		return
@@ -107,9 +107,7 @@ func (o *slotsOracle) cancel(now int64, nth int) {
 	if ends {
 		delete(o.leases, l.who)
 	}
-	if ends && o.others(now, "") == 0 {
-		clear(o.leases) // with the last one the key goes
-	}
+	o.settle(now, ends)
 }
 
 func (o *slotsOracle) adjust(int64, int, int64) {}

@@ -2,6 +2,8 @@ package throttle_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -297,6 +299,35 @@ func TestConcurrencyDenialsAndPeeksWriteNothing(t *testing.T) {
 	before = b.contents()
 	b.remaining()
 	assert.Equal(t, before, b.contents())
+}
+
+// Law 12: the key of a limit lives as long as its last lease, whatever has been made of
+// those before.
+func TestConcurrencyKeyOutlivesItsLeases(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(12, 1))
+	b := newTestLimiter(t, slots(6), bucket("rate", 3, time.Second, 3)) // which puts slots ahead
+	running := map[string]*throttle.Reservation{}
+	for range 300 {
+		task := strconv.Itoa(random.IntN(6))
+		switch r := running[task]; {
+		case r == nil:
+			if r = b.ask(task, time.Duration(random.Int64N(int64(3*time.Second)))); r.Outcome == throttle.Granted {
+				running[task] = r
+			}
+		case random.IntN(3) == 0:
+			_, err := throttle.RenewCall(t.Context(), r, time.Time{})
+			require.NoError(t, err)
+		default:
+			b.release(r)
+			delete(running, task)
+		}
+		d, err := b.limiter.Peek(t.Context(), request(0))
+		require.NoError(t, err)
+		lives := b.client.PTTL(t.Context(), "rm:{api}:slots").Val()
+		assert.GreaterOrEqual(t, max(0, lives), d.Limits[0].ResetAfter.Truncate(time.Millisecond))
+		b.clock.Advance(time.Duration(random.Int64N(int64(2 * time.Second))))
+	}
 }
 
 // A clock set back keeps a dead task's lease for one period more, not for as long

@@ -185,7 +185,6 @@ func (r *Reservation) giveBack(ctx context.Context, part func(*policyCalls) *cla
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	calls := r.heir()
-	defer calls.leases.freed(r.claim)
 	return calls.cancel(ctx, r, part(calls))
 }
 

@@ -52,6 +52,10 @@ const (
 	stressSlots     = 20
 )
 
+// askAgain is when a caller asks again that was denied for want of a slot that a task
+// holds: nothing tells when that ends.
+const askAgain = 50 * time.Millisecond
+
 // stressed are limits of a rate, and what their definitions say of the slots they grant.
 func stressed() []judged {
 	second := policy.Rate{Count: stressRate, Period: time.Second}
@@ -238,9 +242,7 @@ func (s stress) call(limiter *throttle.Limiter) (runs []run, err error) {
 	for {
 		r, err := limiter.Reserve(ctx, throttle.Request{Policy: s.Limits[0].Name, MaxWait: 2 * time.Second})
 		if err == nil {
-			if err = r.AwaitSlot(ctx); err == nil {
-				err = r.Wait(ctx)
-			}
+			err = r.Wait(ctx)
 		}
 		throttled := (*throttle.ThrottledError)(nil)
 		switch {
@@ -254,6 +256,8 @@ func (s stress) call(limiter *throttle.Limiter) (runs []run, err error) {
 			return runs, nil
 		case !errors.As(err, &throttled):
 			return nil, fmt.Errorf("a caller: %w", err)
+		default:
+			<-time.After(min(throttled.RetryAfter, askAgain))
 		}
 	}
 }

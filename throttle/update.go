@@ -99,9 +99,6 @@ func (c *policyCalls) succeed(before *policyCalls) {
 		return
 	}
 	c.closures = before.closures
-	if c.leases != nil && before.leases != nil {
-		c.leases.line = before.leases.line
-	}
 }
 
 // heir returns what makes the calls about what r took: with the numbers that are in

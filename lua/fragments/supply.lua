@@ -3,9 +3,6 @@ for name, algorithm in pairs(algorithms) do
     function algorithm.due(state, limit, n, keep, now)
       return math.max(now, math.max(state.tat, now) + (n + keep) * limit.token_us - limit.full_us)
     end
-  elseif name == 'concurrency' then
-    function algorithm.free(state, limit) return math.max(0, limit.count - state.used) end
-    function algorithm.due(state, limit, n, keep, now) return n + keep <= math.max(0, limit.count - state.used) and now or math.huge end
   elseif name == 'fixed_window' then
     function algorithm.due(state, limit, n, keep, now)
       local s = limit.option == 'first' and (state.start and state.start + math.max(0, math.floor((now - state.start)/limit.period_us))*limit.period_us or now) or now - now % limit.period_us
