@@ -1,0 +1,27 @@
+//go:build prove
+
+package overhead
+
+import (
+	"testing"
+
+	"github.com/rampmeter/rampmeter/internal/prove"
+)
+
+// What a limit costs that never binds.
+func TestProveOverhead(t *testing.T) {
+	prove.Figures(t, func(t *testing.T) (figures []prove.Figure) {
+		rounds := "9"
+		if testing.Short() {
+			rounds = "3"
+		}
+		got := measured(t, "-rounds", rounds)
+		for _, name := range []string{"token_bucket", "lane"} {
+			figures = append(figures,
+				prove.AtLeast(name+": tasks done while one without a policy is", got[name].Share, 0.92, ""),
+				prove.AtMost(name+": Redis commands per task", got[name].Commands, 15.5, ""),
+			)
+		}
+		return figures
+	})
+}
