@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -59,10 +61,13 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 	if err := os.WriteFile(policies, []byte(policiesFile()), 0o600); err != nil {
 		return report, err
 	}
-	b.worker, err = startWorker(&job{
-		Redis: uri(b.redis), Policies: policies, Concurrency: b.options.concurrency, CPUProfile: b.options.cpuProfile,
-	})
-	if err != nil {
+	j := &job{Redis: uri(b.redis), Policies: policies, Concurrency: b.options.concurrency, CPUProfile: b.options.cpuProfile}
+	if !b.options.idle {
+		api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		defer api.Close()
+		j.API = api.URL
+	}
+	if b.worker, err = startWorker(j); err != nil {
 		return report, err
 	}
 	return report, b.measure(ctx, report)

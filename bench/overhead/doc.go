@@ -5,6 +5,7 @@
 //	cd bench && go run . overhead           in a minute
 //	cd bench && go run . overhead -only lane -cpuprofile cpu.out
 //
-// The kinds of tasks take turns on one Redis. The handler does nothing, so a task with
-// a policy is compared with what asynq needs for a task, and with nothing else.
+// The kinds of tasks take turns on one Redis. Each task makes one call of an HTTP API in
+// the bench's process, which answers at once; with -idle it does nothing, and what its
+// policy costs is compared with what asynq needs for a task, and with nothing else.
 package overhead

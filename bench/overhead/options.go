@@ -16,6 +16,7 @@ type options struct {
 	tasks       int
 	rounds      int
 	concurrency int
+	idle        bool
 	json        bool
 	cpuProfile  string
 
@@ -33,6 +34,7 @@ func newFlags(o *options) *flag.FlagSet {
 	flags.IntVar(&o.tasks, "tasks", 20_000, fmt.Sprintf("how many tasks in a turn, up to %d", mostTasks))
 	flags.IntVar(&o.rounds, "rounds", 5, "how often each kind has its turn; the median counts")
 	flags.IntVar(&o.concurrency, "concurrency", 20, "how many tasks the worker process holds at once")
+	flags.BoolVar(&o.idle, "idle", false, "have the tasks do nothing, instead of a call of an HTTP API each")
 	flags.BoolVar(&o.json, "json", false, "print JSON instead of a table")
 	flags.StringVar(&o.cpuProfile, "cpuprofile", "", "write a pprof CPU profile of the worker process to this `file`; its label kind tells the turns apart")
 	return flags

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"runtime/pprof"
 	"sync/atomic"
 	"syscall"
@@ -25,7 +26,9 @@ type job struct {
 	Redis       string `json:"redis"`
 	Policies    string `json:"policies"` // the path of the file
 	Concurrency int    `json:"concurrency"`
-	CPUProfile  string `json:"cpu_profile,omitempty"` // the path of the file
+	// API is where each task makes a call; empty for tasks that do nothing.
+	API        string `json:"api,omitempty"`
+	CPUProfile string `json:"cpu_profile,omitempty"` // the path of the file
 }
 
 // order is what the worker process reads for each turn, and done its answer.
@@ -76,7 +79,9 @@ func work(ctx context.Context, text string, stdin io.Reader, stdout io.Writer) (
 	defer func() { err = errors.Join(err, stopProfile()) }()
 
 	ctx, orders := read(ctx, stdin)
-	server := &server{connection: connection, pace: pace}
+	caller := newCaller(j)
+	defer caller.http.CloseIdleConnections()
+	server := &server{connection: connection, pace: pace, caller: caller}
 	server.config = pace.Configure(asynq.Config{Concurrency: j.Concurrency, LogLevel: asynq.FatalLevel})
 	for {
 		select {
@@ -118,17 +123,19 @@ type server struct {
 	connection asynq.RedisConnOpt
 	pace       *worker.Middleware
 	config     asynq.Config
+	caller     *caller
 }
 
 // workOff runs as many tasks as the order says.
 func (s *server) workOff(ctx context.Context, o order) (d done, err error) {
 	var handled atomic.Int64
 	ended := make(chan struct{})
-	handler := s.pace.Wrap(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+	handler := s.pace.Wrap(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		err := s.caller.call(ctx)
 		if handled.Add(1) == int64(o.Tasks) {
 			close(ended)
 		}
-		return nil
+		return err
 	}))
 	before, err := cpuTime()
 	if err != nil {
@@ -158,4 +165,32 @@ func cpuTime() (time.Duration, error) {
 	var usage syscall.Rusage
 	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), err
+}
+
+// caller does what a task is for: a call of somebody else's API.
+type caller struct {
+	api  string
+	http *http.Client
+}
+
+func newCaller(j *job) *caller {
+	transport := &http.Transport{MaxIdleConnsPerHost: j.Concurrency, MaxConnsPerHost: j.Concurrency}
+	return &caller{api: j.API, http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
+}
+
+func (c *caller) call(ctx context.Context) error {
+	if c.api == "" {
+		return nil
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.api, nil)
+	if err != nil {
+		return err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
 }
