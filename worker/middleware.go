@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -283,8 +284,8 @@ func (a *attempt) reserve(ctx context.Context, maxDefer time.Duration) (*throttl
 	if err != nil {
 		return nil, err
 	}
-	waiting, stop := until(ctx, a.draining)
-	defer stop()
+	waiting := &until{Context: ctx, end: a.draining}
+	defer waiting.stop()
 	defer a.crowd.enter()()
 	return reservation, reservation.Wait(waiting)
 }
@@ -333,9 +334,30 @@ func (a *attempt) shutdown() error {
 
 const heldByShutdown = "shutdown"
 
-// until returns a context that ends with either.
-func until(ctx, end context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(end, cancel)
-	return ctx, func() { stop(); cancel() }
+// until is a context that ends with end, too. What that takes is done when somebody waits
+// for it: most tasks start at once.
+type until struct {
+	context.Context
+	end    context.Context
+	either context.Context
+	cancel context.CancelFunc
+	forget func() bool
+}
+
+func (u *until) Done() <-chan struct{} {
+	if u.either == nil {
+		u.either, u.cancel = context.WithCancel(u.Context)
+		u.forget = context.AfterFunc(u.end, u.cancel)
+	}
+	return u.either.Done()
+}
+
+func (u *until) Err() error { return cmp.Or(u.Context.Err(), u.end.Err()) }
+
+// stop frees what Done has taken.
+func (u *until) stop() {
+	if u.either != nil {
+		u.forget()
+		u.cancel()
+	}
 }
