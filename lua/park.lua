@@ -2,10 +2,9 @@
 -- would be there if they did. It is for producers: who would be put into line by the
 -- first worker that took it can be there before. Takes nothing from any limit.
 --
--- Before this text stands `joins`: whether tasks are put into line, or told of.
---
 -- KEYS  as reserve has them, with a line
--- ARGV  the same; attempt does not matter, and for who joins, wait_us is the instant at
+-- ARGV  as parts/policy.lua says, then 1 if tasks are put into line, 0 if they are told of;
+--       then what reserve has behind `heeds`. Attempt does not matter, and for who joins, wait_us is the instant at
 --       which it came, or 0 for now
 -- Reply as reserve's, receipts and all. granted is 2 for who is in line now, or would
 --       be; 0 for who was only to be told, and may start
@@ -15,6 +14,8 @@
 -- Who came longer ago comes now.
 local MOST_AGO_US = 60000000
 
+local joins = next_number() == 1
+local line = make.line()
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)
 local own, costs = {}, {}

@@ -1,8 +1,8 @@
 -- renew: keeps the leases of running tasks for another term. A lease that ran out
 -- before comes back if there is room for it.
 --
--- KEYS  as fragments/policy.lua says; the policy has its concurrency limits only
--- ARGV  for each request:
+-- KEYS  as parts/policy.lua says; the policy has its concurrency limits only
+-- ARGV  as parts/policy.lua says, then for each request:
 --         who         the task
 --         cost, born_us (receipt_1 of reserve)  for each limit
 -- Reply for each request: 1 if it holds all its leases now, 0 if one is lost,

@@ -3,11 +3,11 @@
 -- serve the tasks that were woken and have not asked yet, and then the line: it takes
 -- nothing from any limit.
 --
--- How is told in fragments/wake_*.lua: rows, tickets, lanes, serve and write.
+-- How is told in parts/wake_*.lua: rows, tickets, lanes, serve and write.
 --
 -- KEYS[1]  freeze key
 -- KEYS[2]  line key
--- ARGV     as fragments/line.lua says, then:
+-- ARGV     as parts/policy.lua says, then as parts/line.lua does, then:
 --   for each limit: its state key without a value
 --   id             who asks
 --   term_us        how long id is the only one to wake
@@ -19,7 +19,7 @@
 --   most_standing  how many may stand by, at most
 -- Reply now_us, 1 if id is the one to wake, next_us: when to ask again (if id is not
 --       the one, when it may be; 0 for not before a signal), then for each task its
---       member (see fragments/line.lua)
+--       member (see parts/line.lua)
 -- A blind retry is safe: who was woken in vain is woken again.
 -- Needs Redis 6.2.
 

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,8 +16,10 @@ import (
 
 // policyCalls makes the script calls for one policy.
 type policyCalls struct {
-	redis     redis.UniversalClient
-	scripts   lua.Scripts
+	redis   redis.UniversalClient
+	scripts lua.Scripts
+	// head is what every script on the policy's limits is told first: their numbers.
+	head      []any
 	policy    *Policy
 	freezeKey string
 	// remembers is set when a limit keeps who its tokens went to.
@@ -34,6 +37,8 @@ type policyCalls struct {
 	parking  parking
 	leases   *leases // nil without a concurrency limit
 	about    []int   // places of the limits that keep what the upstream says
+	// aboutHead is head, of these limits alone.
+	aboutHead []any
 	// closures are what this process knows to be closed.
 	closures *closures
 	// outdated is closed when an update brings other limits.
@@ -55,13 +60,14 @@ func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
 	}
 	c.oneCount = !slices.ContainsFunc(policy.Limits, func(l Limit) bool { return l.Per != "" })
 	c.headroom = policy.hasHeadroom()
-	c.scripts = lua.New(policy.script()...)
+	c.scripts, c.head = lua.New(), lua.Head(policy.script()...)
 	c.flight.most = max(1, mostKeys/len(policy.Limits))
 	c.flight.land = c.reserveAll
 	c.parking = newParking(c)
 	c.line = newLineOf(policy)
 	c.leases = newLeases(c)
 	c.about = policy.aboutUpstream()
+	c.aboutHead = policy.headOf(c.about)
 	return c
 }
 
@@ -82,14 +88,16 @@ func (c *policyCalls) keys(claims ...*claim) []string {
 	return keys
 }
 
-// requests makes the keys and arguments of reserve, or of ask for tasks that stand
-// in line. Requests mostly share keys, and are mostly equal to their neighbours: both
+// requests makes the keys of reserve and its arguments behind the head, for tasks that
+// heed the line or do not. Requests mostly share keys, and are mostly equal to their neighbours: both
 // are sent once.
 func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, args []any) {
 	keys = c.keys()
+	args = append(make([]any, 0, len(c.head)+16), c.head...)
+	args = append(args, inLine)
 	if inLine {
 		keys = append(keys, c.line.key)
-		args = c.line.standing(claims)
+		args = append(args, c.line.standing(claims)...)
 	}
 	places := make(map[string]int, len(c.policy.Limits))
 	for len(claims) > 0 {
@@ -166,21 +174,17 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 		claims[i] = p.claim
 		inLine = inLine || p.claim.parks()
 	}
-	script := c.scripts.Reserve
-	if inLine {
-		script = c.scripts.Ask
-	}
-	c.decide(script, passengers, claims, inLine, func(last *Reservation) {
+	keys, args := c.requests(claims, inLine)
+	c.decide(c.scripts.Reserve, passengers, keys, args, func(last *Reservation) {
 		if c.oneCount {
 			c.flight.learn(last)
 		}
 	})
 }
 
-// decide answers all passengers, whose claims these are, by one call of a script. What
-// learn makes of the last answer comes before that is delivered.
-func (c *policyCalls) decide(script *redis.Script, passengers []*passenger, claims []*claim, inLine bool, learn func(*Reservation)) {
-	keys, args := c.requests(claims, inLine)
+// decide answers all passengers by one call of a script. What learn makes of the last
+// answer comes before that is delivered.
+func (c *policyCalls) decide(script *redis.Script, passengers []*passenger, keys []string, args []any, learn func(*Reservation)) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	sent := time.Now()
@@ -299,7 +303,7 @@ func (c *policyCalls) placeOf(claim *claim, now, answer int64) int64 {
 }
 
 func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) {
-	keys, args := c.keys(claim), []any{keyName(claim.request.TaskID)}
+	keys, args := c.keys(claim), append(slices.Clone(c.head), keyName(claim.request.TaskID))
 	args = c.priority(args, claim)
 	for _, cost := range claim.costs {
 		args = append(args, cost)
@@ -324,29 +328,37 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 	return d, nil
 }
 
-func (c *policyCalls) cancel(ctx context.Context, r *Reservation, part *claim) error {
-	if r.claim.request.Attempt != "" {
-		// What is given back must not be given again.
-		if err := c.redis.Del(ctx, c.attemptKey(r.claim)).Err(); err != nil {
-			return wrapCall("cancel", c.policy.Name, err)
-		}
-	}
-	keys, args := c.keys(r.claim), []any{r.At.UnixMicro(), keyName(r.claim.request.TaskID)}
-	keys = append(keys, c.line.key)
-	for i, cost := range part.costs {
-		args = append(args, cost, r.receipts[2*i], r.receipts[2*i+1])
-	}
-	return wrapCall("cancel", c.policy.Name, c.scripts.Cancel.Run(ctx, c.redis, keys, args...).Err())
+// cancel gives back what r took.
+func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
+	return c.settle(ctx, "cancel", r, r.claim.costs)
 }
 
 // adjust takes the difference between what r's task cost and what was taken.
 func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64) error {
-	keys, args := c.keys(r.claim), []any{r.At.UnixMicro(), keyName(r.claim.request.TaskID)}
-	for i := range more {
-		args = append(args, more[i], r.receipts[2*i], r.receipts[2*i+1])
-	}
-	return wrapCall("adjust", c.policy.Name, c.scripts.Adjust.Run(ctx, c.redis, keys, args...).Err())
+	return c.settle(ctx, "adjust", r, more)
 }
+
+// settle cancels or adjusts, once, however often the client sends the call.
+func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservation, tokens []int64) error {
+	cancels := operation == "cancel"
+	mark := c.newMark()
+	keys := append(c.keys(r.claim), mark)
+	if cancels && r.claim.request.Attempt != "" {
+		keys = append(keys, c.attemptKey(r.claim)) // what is given back must not be given again
+	} else {
+		keys = append(keys, mark)
+	}
+	keys = append(keys, c.line.key)
+	args := append(slices.Clone(c.head), r.At.UnixMicro(), keyName(r.claim.request.TaskID), cancels)
+	for i := range tokens {
+		args = append(args, tokens[i], r.receipts[2*i], r.receipts[2*i+1])
+	}
+	return wrapCall(operation, c.policy.Name, c.scripts.Settle.Run(ctx, c.redis, keys, args...).Err())
+}
+
+// newMark returns the key by which a script knows a call again that the client repeats
+// because the answer was lost on its way.
+func (c *policyCalls) newMark() string { return keyPrefix(c.policy.Name) + "/once:" + rand.Text() }
 
 // heldBy names the limit that a reply holds responsible.
 func (c *policyCalls) heldBy(number int64) string {

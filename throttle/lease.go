@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 )
 
 // Hold keeps the slots that a granted reservation took from concurrency limits
@@ -101,6 +102,7 @@ func (r *Reservation) leases() *leases {
 type leases struct {
 	calls  *policyCalls
 	limits []int // the concurrency limits, by their place in the policy
+	head   []any // see policyCalls, of these limits alone
 	keeper keeper
 	line   *line // which those before and after an update share
 }
@@ -117,6 +119,7 @@ func newLeases(calls *policyCalls) *leases {
 			l.keeper.lease = limit.lease()
 		}
 	}
+	l.head = calls.policy.headOf(l.limits)
 	l.keeper.most = max(1, mostKeys/len(l.limits))
 	l.keeper.renew = l.renew
 	return l
@@ -160,7 +163,7 @@ func (l *leases) newHold(r *Reservation) *hold {
 // renew renews the leases of some holds and tells for each whether it has them.
 func (l *leases) renew(ctx context.Context, holds []*hold) ([]bool, error) {
 	keys := []string{l.calls.freezeKey}
-	var args []any
+	args := slices.Clone(l.head)
 	for _, h := range holds {
 		keys = append(keys, h.keys...)
 		args = append(args, h.args...)
@@ -175,7 +178,7 @@ func (l *leases) renew(ctx context.Context, holds []*hold) ([]bool, error) {
 // release ends the leases of a claim, and tells those who wait for one here.
 func (l *leases) release(ctx context.Context, c *claim, receipts []int64) error {
 	keys := []string{l.calls.freezeKey}
-	args := []any{keyName(c.request.TaskID)}
+	args := append(slices.Clone(l.head), keyName(c.request.TaskID))
 	for _, i := range l.limits {
 		keys = append(keys, l.key(c, i))
 		args = append(args, receipts[2*i])

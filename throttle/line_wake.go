@@ -59,7 +59,7 @@ func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, erro
 	if err != nil {
 		return Call{}, err
 	}
-	args := slices.Clone(calls.line.head)
+	args := slices.Concat(calls.head, calls.line.head)
 	for i := range calls.policy.Limits {
 		args = append(args, stateKey(policy, calls.policy.Limits[i].Name, ""))
 	}

@@ -202,6 +202,16 @@ func (p *Policy) script() []lua.Limit {
 	return limits
 }
 
+// headOf is what scripts on these limits alone are told first.
+func (p *Policy) headOf(places []int) []any {
+	all := p.script()
+	limits := make([]lua.Limit, len(places))
+	for n, i := range places {
+		limits[n] = all[i]
+	}
+	return lua.Head(limits...)
+}
+
 func (l *Limit) script() lua.Limit {
 	algorithm, count, period := string(l.Algorithm), l.Rate.Count, l.Rate.Period
 	option, extra := "-", int64(0)

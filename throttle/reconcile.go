@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -133,7 +134,8 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 		slotUS = slot.UnixMicro()
 	}
 	keys := []string{c.freezeKey}
-	args := []any{max(0, o.Freeze.Microseconds()), since(o.Received), since(o.Sent), slotUS, o.Unseen}
+	args := slices.Clone(c.aboutHead)
+	args = append(args, receipts != nil, max(0, o.Freeze.Microseconds()), since(o.Received), since(o.Sent), slotUS, o.Unseen)
 	heard := Heard{Quotas: map[string]Learned{}}
 	for _, i := range c.about {
 		limit := &c.policy.Limits[i]
@@ -146,6 +148,7 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 		args = append(args, c.said(limit, o, now, &heard)...)
 		args = append(args, closing(limit, o), limit.Algorithm == pace && o.Refused)
 	}
+	keys = append(keys, c.newMark())
 	reply, err := integers(ctx, c.redis, c.scripts.Reconcile, keys, args)
 	if err == nil && len(reply) != 1+2*len(c.about) {
 		err = fmt.Errorf("a reply of %d numbers for %d limits", len(reply), len(c.about))

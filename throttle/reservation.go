@@ -82,7 +82,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 		}
 		switch now := time.Now(); {
 		case updated:
-			_ = r.exchange(ctx)
+			_ = r.Cancel(ctx)
 			if err := r.takeTurn(ctx); err != nil {
 				return err
 			}
@@ -159,17 +159,6 @@ func (r *Reservation) Throttled() *ThrottledError {
 // goes to the next request that can take it as it stands, and nobody else's moves.
 // It goes on when ctx ends, for a few seconds at most.
 func (r *Reservation) Cancel(ctx context.Context) error {
-	return r.giveBack(ctx, func(*policyCalls) *claim { return r.claim })
-}
-
-// exchange gives back what r took for another reservation under other numbers, as far as
-// these let it.
-func (r *Reservation) exchange(ctx context.Context) error {
-	return r.giveBack(ctx, func(now *policyCalls) *claim { return now.exchangeable(r.calls, r.claim) })
-}
-
-// giveBack gives back what a part of r's claim says, once.
-func (r *Reservation) giveBack(ctx context.Context, part func(*policyCalls) *claim) error {
 	r.endHold()
 	r.mu.Lock()
 	done := r.cancelled || r.Outcome != Granted
@@ -185,7 +174,7 @@ func (r *Reservation) giveBack(ctx context.Context, part func(*policyCalls) *cla
 	defer cancel()
 	calls := r.heir()
 	defer calls.leases.freed(r.claim)
-	return calls.cancel(ctx, r, part(calls))
+	return calls.cancel(ctx, r)
 }
 
 // Adjust corrects what the reservation took to what its task really cost, once

@@ -1,4 +1,4 @@
--- How what fragments/sliding_log.lua took is given back, and adjusted.
+-- How what algorithms/sliding_log.lua took is given back, and adjusted.
 
 -- The cost of a stored start whose first token has that name and rank, and how many
 -- tokens it has. They stand before the first, because "-" is before ".".

@@ -3,7 +3,7 @@
 -- only where a token would go to waste, as while those before it are still on their
 -- way back from asynq.
 --
--- ARGV, behind those of fragments/line.lua:
+-- ARGV, behind those of parts/line.lua:
 --   idle_us    a slot within this is about to be wasted
 --   wake_us    how far ahead the slot of a woken task may lie
 --   requests   how many there are, and for each:

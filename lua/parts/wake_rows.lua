@@ -37,7 +37,7 @@ do
   local function copy_of(i, row)
     local key = key_of(i, row)
     if not copies[key] then
-      copies[key] = limits[i].algorithm.load(redis.call('MGET', key)[1], limits[i], now, key)
+      copies[key] = load_state(redis.call('MGET', key)[1], limits[i], key)
       copies[key].is_copy = true
     end
     return copies[key]

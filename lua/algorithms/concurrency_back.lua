@@ -1,4 +1,4 @@
--- How what fragments/concurrency.lua took is given back, and adjusted.
+-- How what algorithms/concurrency.lua took is given back, and adjusted.
 
 function concurrency.give_back(state, _, _, _, now, born, _, who)
   local held = lease_of(state, who, now)
