@@ -23,14 +23,30 @@ var files embed.FS
 // Scripts are the operations. All are atomic, do bounded work, and are loaded into
 // a server on first use and again after a SCRIPT FLUSH.
 type Scripts struct {
-	// Reserve decides; with a waiting line, those that are denied join it. Settle gives
-	// back and corrects what a reservation took.
-	Reserve, Peek, Settle, Freeze, Renew, Release, Recent, Reconcile, Refused *redis.Script
-	// Wake calls tasks from the waiting line. Review has them looked at anew, and Recall
-	// those of a line that is not served any more.
-	Wake, Review, Recall *redis.Script
-	// Park tells where tasks would stand in line, or puts them there.
-	Park *redis.Script
+	// Limits is every operation on limits, whose name comes behind the arguments that Head
+	// makes: one script, for they all need the algorithms, which are most of the text.
+	Limits                  *redis.Script
+	Recent, Freeze, Refused *redis.Script
+	// Review has tasks of the waiting line looked at anew, and Recall calls those of a line
+	// that is not served any more.
+	Review, Recall *redis.Script
+}
+
+// operations are those on limits: their names, and what each is made of. Reserve comes
+// last, for what it needs is there by then.
+var operations = []struct {
+	names []string
+	parts []string
+	file  string
+}{
+	{[]string{"peek"}, nil, "peek.lua"},
+	{[]string{"look", "join"}, nil, "park.lua"},
+	{[]string{"settle"}, []string{"line_hand", "line_tell"}, "settle.lua"},
+	{[]string{"renew"}, nil, "renew.lua"},
+	{[]string{"release"}, []string{"line_hand", "line_tell"}, "release.lua"},
+	{[]string{"reconcile"}, nil, "reconcile.lua"},
+	{[]string{"wake"}, []string{"line", "wake_rows", "wake_tickets", "wake_lanes", "wake_serve", "wake_write"}, "wake.lua"},
+	{[]string{"reserve", "ask"}, nil, "reserve.lua"},
 }
 
 // New returns the operations.
@@ -43,25 +59,14 @@ func WithClock(clock string) Scripts {
 	if made, ok := withClock.Load(clock); ok {
 		return made.(Scripts)
 	}
-	// What is about leases or an upstream alone needs no other algorithms.
-	onLeases := policy("concurrency")
-	tell := part("line_hand", "line_tell")
-	line := function("line", part("line", "line_join", "line_hand", "line_stand")+"return line\n")
 	script := func(text ...string) *redis.Script { return redis.NewScript(strip(clock + strings.Join(text, ""))) }
 	scripts := Scripts{
-		Reserve:   script(part("read", "attempt", "fast"), makers(algorithms()...), part("policy"), line, read("reserve.lua")),
-		Park:      script(policy(), line, read("park.lua")),
-		Wake:      script(policy(), part("line", "wake_rows", "wake_tickets", "wake_lanes", "wake_serve", "wake_write"), read("wake.lua")),
-		Peek:      script(policy(), read("peek.lua")),
-		Settle:    script(policy(), tell, read("settle.lua")),
-		Renew:     script(onLeases, read("renew.lua")),
-		Release:   script(onLeases, tell, read("release.lua")),
-		Reconcile: script(policy("upstream", "pace"), read("reconcile.lua")),
-		Recent:    script(algorithm("sliding_log"), read("recent.lua")),
-		Freeze:    script(read("freeze.lua")),
-		Refused:   script(read("refused.lua")),
-		Review:    script(read("review.lua")),
-		Recall:    script(read("recall.lua")),
+		Limits:  script(part("read", "attempt", "fast"), makers(), part("policy"), lineMaker(), onLimits()),
+		Recent:  script(algorithm("sliding_log"), read("recent.lua")),
+		Freeze:  script(read("freeze.lua")),
+		Refused: script(read("refused.lua")),
+		Review:  script(read("review.lua")),
+		Recall:  script(read("recall.lua")),
 	}
 	withClock.Store(clock, scripts)
 	return scripts
@@ -69,23 +74,29 @@ func WithClock(clock string) Scripts {
 
 var withClock sync.Map // Scripts by their clocks
 
-// policy returns what an operation on limits begins with; with no names, those of any
-// algorithm.
-func policy(names ...string) string {
-	if len(names) == 0 {
-		names = algorithms()
+// onLimits returns the operations on limits, each for its names.
+func onLimits() string {
+	text := "local operation = next_text()\n"
+	for _, o := range operations {
+		text += "if operation == '" + strings.Join(o.names, "' or operation == '") + "' then\n" +
+			part(o.parts...) + read(o.file) + "end\n"
 	}
-	return part("read") + makers(names...) + part("policy")
+	return text
 }
 
 // makers returns the functions that make algorithms, for those that a call needs: to make
 // all of them would take longer than most calls.
-func makers(names ...string) string {
+func makers() string {
 	text := "local make = {}\n" + function("spare", part("spare")+"return spare\n")
-	for _, name := range names {
+	for _, name := range algorithms() {
 		text += function(name, algorithm(name)+"return "+name+"\n")
 	}
 	return text
+}
+
+// lineMaker returns the function that makes the waiting line, for who joins it or asks.
+func lineMaker() string {
+	return function("line", part("line", "line_join", "line_hand", "line_stand")+"return line\n")
 }
 
 func function(name, body string) string { return "function make." + name + "()\n" + body + "end\n" }

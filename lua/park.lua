@@ -1,10 +1,9 @@
--- park: puts tasks into line that do not ask for their start, or tells whether they
+-- join: puts tasks into line that do not ask for their start; or look: tells whether they
 -- would be there if they did. It is for producers: who would be put into line by the
 -- first worker that took it can be there before. Takes nothing from any limit.
 --
 -- KEYS  as reserve has them, with a line
--- ARGV  as parts/policy.lua says, then 1 if tasks are put into line, 0 if they are told of;
---       then what reserve has behind `heeds`. Attempt does not matter, and for who joins, wait_us is the instant at
+-- ARGV  the same; attempt does not matter, and for who joins, wait_us is the instant at
 --       which it came, or 0 for now
 -- Reply as reserve's, receipts and all. granted is 2 for who is in line now, or would
 --       be; 0 for who was only to be told, and may start
@@ -14,7 +13,7 @@
 -- Who came longer ago comes now.
 local MOST_AGO_US = 60000000
 
-local joins = next_number() == 1
+local joins = operation == 'join'
 local line = make.line()
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)

@@ -1,15 +1,13 @@
 -- reserve: takes the cost of each request from all limits of a policy, or from
 -- none, for the first instant at which all of them pass.
 --
--- Requests may heed the waiting line: then those that are denied join it, or stand by. The
+-- Under the name of ask, requests heed the waiting line: then those that are denied join it, or stand by. The
 -- parts of the line (see parts/line.lua and line_join.lua) are made only if it is there,
 -- or if somebody does not pass; and parts/fast.lua may have answered before.
 --
 -- KEYS  as parts/policy.lua says, each state key once; if the line is heeded, its key
 --       comes behind the freeze key
--- ARGV  as parts/policy.lua says, then:
---         heeds       1 if the line is heeded, with what parts/line_join.lua says behind
---                     it; or else 0
+-- ARGV  as parts/policy.lua says; if the line is heeded, what parts/line_join.lua says;
 --       then for each run of equal requests:
 --         times       how many there are
 --         wait_us     how far ahead a slot may lie
@@ -48,7 +46,7 @@ local own, costs, asked = {}, {}, nil
 -- The line, once it is made; and whether it is heeded, where in ARGV it is told of, the
 -- members that stand in it, and how many requests were decided without it.
 local line
-local heeds = next_number() == 1
+local heeds = operation == 'ask'
 local line_at, members_at, decided = argument, argument + 5, 0
 if heeds then
   argument = members_at + ARGV[members_at]

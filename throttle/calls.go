@@ -88,13 +88,19 @@ func (c *policyCalls) keys(claims ...*claim) []string {
 	return keys
 }
 
-// requests makes the keys of reserve and its arguments behind the head, for tasks that
-// heed the line or do not. Requests mostly share keys, and are mostly equal to their neighbours: both
+// args begins the arguments of an operation on the policy's limits.
+func (c *policyCalls) args(operation string, more ...any) []any {
+	args := append(make([]any, 0, len(c.head)+2*len(more)+16), c.head...)
+	return append(append(args, operation), more...)
+}
+
+// requests makes the keys and arguments of reserve, or of ask for tasks that stand in
+// line. Requests mostly share keys, and are mostly equal to their neighbours: both
 // are sent once.
-func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, args []any) {
+func (c *policyCalls) requests(operation string, claims []*claim) (keys []string, args []any) {
 	keys = c.keys()
-	args = append(make([]any, 0, len(c.head)+16), c.head...)
-	args = append(args, inLine)
+	args = c.args(operation)
+	inLine := operation != "reserve"
 	if inLine {
 		keys = append(keys, c.line.key)
 		args = append(args, c.line.standing(claims)...)
@@ -174,21 +180,25 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 		claims[i] = p.claim
 		inLine = inLine || p.claim.parks()
 	}
-	keys, args := c.requests(claims, inLine)
-	c.decide(c.scripts.Reserve, passengers, keys, args, func(last *Reservation) {
+	operation := "reserve"
+	if inLine {
+		operation = "ask"
+	}
+	c.decide(operation, passengers, claims, func(last *Reservation) {
 		if c.oneCount {
 			c.flight.learn(last)
 		}
 	})
 }
 
-// decide answers all passengers by one call of a script. What learn makes of the last
-// answer comes before that is delivered.
-func (c *policyCalls) decide(script *redis.Script, passengers []*passenger, keys []string, args []any, learn func(*Reservation)) {
+// decide answers all passengers, whose claims these are, by one call of an operation. What
+// learn makes of the last answer comes before that is delivered.
+func (c *policyCalls) decide(operation string, passengers []*passenger, claims []*claim, learn func(*Reservation)) {
+	keys, args := c.requests(operation, claims)
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	sent := time.Now()
-	reply, err := integers(ctx, c.redis, script, keys, args)
+	reply, err := integers(ctx, c.redis, c.scripts.Limits, keys, args)
 	received := time.Now()
 	var answers [][]int64
 	if err == nil {
@@ -303,12 +313,12 @@ func (c *policyCalls) placeOf(claim *claim, now, answer int64) int64 {
 }
 
 func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) {
-	keys, args := c.keys(claim), append(slices.Clone(c.head), keyName(claim.request.TaskID))
+	keys, args := c.keys(claim), c.args("peek", keyName(claim.request.TaskID))
 	args = c.priority(args, claim)
 	for _, cost := range claim.costs {
 		args = append(args, cost)
 	}
-	reply, err := integers(ctx, c.redis, c.scripts.Peek, keys, args)
+	reply, err := integers(ctx, c.redis, c.scripts.Limits, keys, args)
 	if err == nil && len(reply) != 3+2*len(c.policy.Limits) {
 		err = errors.New("an unexpected reply")
 	}
@@ -349,11 +359,11 @@ func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservati
 		keys = append(keys, mark)
 	}
 	keys = append(keys, c.line.key)
-	args := append(slices.Clone(c.head), r.At.UnixMicro(), keyName(r.claim.request.TaskID), cancels)
+	args := c.args("settle", r.At.UnixMicro(), keyName(r.claim.request.TaskID), cancels)
 	for i := range tokens {
 		args = append(args, tokens[i], r.receipts[2*i], r.receipts[2*i+1])
 	}
-	return wrapCall(operation, c.policy.Name, c.scripts.Settle.Run(ctx, c.redis, keys, args...).Err())
+	return wrapCall(operation, c.policy.Name, c.scripts.Limits.Run(ctx, c.redis, keys, args...).Err())
 }
 
 // newMark returns the key by which a script knows a call again that the client repeats

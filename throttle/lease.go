@@ -163,12 +163,12 @@ func (l *leases) newHold(r *Reservation) *hold {
 // renew renews the leases of some holds and tells for each whether it has them.
 func (l *leases) renew(ctx context.Context, holds []*hold) ([]bool, error) {
 	keys := []string{l.calls.freezeKey}
-	args := slices.Clone(l.head)
+	args := append(slices.Clone(l.head), "renew")
 	for _, h := range holds {
 		keys = append(keys, h.keys...)
 		args = append(args, h.args...)
 	}
-	reply, err := l.calls.scripts.Renew.Run(ctx, l.calls.redis, keys, args...).BoolSlice()
+	reply, err := l.calls.scripts.Limits.Run(ctx, l.calls.redis, keys, args...).BoolSlice()
 	if err == nil && len(reply) != len(holds) {
 		err = fmt.Errorf("a reply of %d numbers for %d requests", len(reply), len(holds))
 	}
@@ -178,13 +178,13 @@ func (l *leases) renew(ctx context.Context, holds []*hold) ([]bool, error) {
 // release ends the leases of a claim, and tells those who wait for one here.
 func (l *leases) release(ctx context.Context, c *claim, receipts []int64) error {
 	keys := []string{l.calls.freezeKey}
-	args := append(slices.Clone(l.head), keyName(c.request.TaskID))
+	args := append(slices.Clone(l.head), "release", keyName(c.request.TaskID))
 	for _, i := range l.limits {
 		keys = append(keys, l.key(c, i))
 		args = append(args, receipts[2*i])
 	}
 	keys = append(keys, l.calls.line.key)
-	err := l.calls.scripts.Release.Run(ctx, l.calls.redis, keys, args...).Err()
+	err := l.calls.scripts.Limits.Run(ctx, l.calls.redis, keys, args...).Err()
 	if err != nil {
 		return wrapCall("release", l.calls.policy.Name, err)
 	}

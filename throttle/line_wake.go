@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -59,13 +58,13 @@ func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, erro
 	if err != nil {
 		return Call{}, err
 	}
-	args := slices.Concat(calls.head, calls.line.head)
+	args := calls.args("wake", calls.line.head...)
 	for i := range calls.policy.Limits {
 		args = append(args, stateKey(policy, calls.policy.Limits[i].Name, ""))
 	}
 	args = append(args, w.As, wakeTerm.Microseconds(), w.Near.Microseconds(),
 		wakeReach.Microseconds(), wakeBelief.Microseconds(), w.Hold.Microseconds(), w.StandBy)
-	reply, err := calls.scripts.Wake.Run(ctx, l.redis, []string{calls.freezeKey, calls.line.key}, args...).Slice()
+	reply, err := calls.scripts.Limits.Run(ctx, l.redis, []string{calls.freezeKey, calls.line.key}, args...).Slice()
 	if err != nil {
 		return Call{}, wrapCall("wake", policy, err)
 	}

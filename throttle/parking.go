@@ -14,7 +14,7 @@ type parking struct {
 }
 
 func newParking(c *policyCalls) parking {
-	by := func(joins bool) flight {
+	by := func(operation string) flight {
 		return flight{most: c.flight.most, land: func(passengers []*passenger) {
 			// Who comes in order is mostly the last of his row, which is soon told.
 			slices.SortStableFunc(passengers, func(a, b *passenger) int {
@@ -24,14 +24,12 @@ func newParking(c *policyCalls) parking {
 			for i, p := range passengers {
 				claims[i] = p.claim
 			}
-			keys, args := c.requests(claims, true)
-			args[len(c.head)] = joins // which reserve reads as whether the line is heeded
-			c.decide(c.scripts.Park, passengers, keys, args, func(*Reservation) {})
+			c.decide(operation, passengers, claims, func(*Reservation) {})
 		}}
 	}
 	return parking{
-		looks: by(false),
-		joins: by(true),
+		looks: by("look"),
+		joins: by("join"),
 	}
 }
 

@@ -134,7 +134,7 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 		slotUS = slot.UnixMicro()
 	}
 	keys := []string{c.freezeKey}
-	args := slices.Clone(c.aboutHead)
+	args := append(slices.Clone(c.aboutHead), "reconcile")
 	args = append(args, receipts != nil, max(0, o.Freeze.Microseconds()), since(o.Received), since(o.Sent), slotUS, o.Unseen)
 	heard := Heard{Quotas: map[string]Learned{}}
 	for _, i := range c.about {
@@ -149,7 +149,7 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 		args = append(args, closing(limit, o), limit.Algorithm == pace && o.Refused)
 	}
 	keys = append(keys, c.newMark())
-	reply, err := integers(ctx, c.redis, c.scripts.Reconcile, keys, args)
+	reply, err := integers(ctx, c.redis, c.scripts.Limits, keys, args)
 	if err == nil && len(reply) != 1+2*len(c.about) {
 		err = fmt.Errorf("a reply of %d numbers for %d limits", len(reply), len(c.about))
 	}

@@ -66,13 +66,12 @@ end
 -- The answer, or nil.
 local function answer_fast()
   local limits_in_all = ARGV[1] + 0
-  local heeds, line_start = 2 + 9 * limits_in_all, 0
-  local run = heeds + 1
-  if ARGV[heeds] == '1' then
-    if raw[2] then
-      return nil
-    end
-    run, line_start = heeds + 6 + ARGV[heeds + 5], 5
+  local name, line_start = 2 + 9 * limits_in_all, 0
+  local run = name + 1
+  if ARGV[name] == 'ask' and not raw[2] then
+    run, line_start = name + 6 + ARGV[name + 5], 5
+  elseif ARGV[name] ~= 'reserve' then
+    return nil
   end
   local times, attempt = ARGV[run] + 0, ARGV[run + 3] + 0
   if #ARGV ~= run + 3 + line_start + 2 * limits_in_all or frozen_until > now or raw[attempt] then
@@ -80,7 +79,7 @@ local function answer_fast()
   end
   local costs = run + 2 + line_start
   local granted = 1
-  if line_start > 0 and ARGV[heeds + 6] ~= '' and ARGV[run + 7] ~= '0' then
+  if line_start > 0 and ARGV[name + 6] ~= '' and ARGV[run + 7] ~= '0' then
     granted = ARGV[run + 7] + 0 -- its place
   end
   local reply = { now, times, now, granted, 0, 0, 0, 0, 0, 0 }

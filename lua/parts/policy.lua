@@ -8,6 +8,7 @@
 --                other keys besides
 -- and with arguments that begin with the number of limits and for each of them:
 --   algorithm, numbers, count, period_us, capacity, option, extra, kept, value
+-- and then the name of the operation.
 -- Count, period_us, capacity, option and extra are up to the algorithm; numbers is one
 -- text of them all, see below; kept is how many tokens are for urgent requests alone; and
 -- value is explained in parts/line.lua. What comes behind is up to the operation.
