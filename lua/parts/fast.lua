@@ -17,11 +17,11 @@ local fast = {}
 function fast.token_bucket(raw, cost, times, place)
   local numbers, capacity = ARGV[place + 1], ARGV[place + 4] + 0
   local token_us = ARGV[place + 3] / ARGV[place + 2]
-  local tat = now
+  local tat, size = now, #numbers
   if token_us % 1 > 0 then
     return nil
   elseif raw then
-    local known = string.sub(raw, 1, #numbers) == numbers and tonumber(string.sub(raw, #numbers + 1))
+    local known = string.sub(raw, 1, size) == numbers and tonumber(string.sub(raw, size + 1))
     if not known then
       return nil
     elseif known > now then

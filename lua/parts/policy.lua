@@ -95,7 +95,7 @@ local VIEW_US = 60000000
 local MOST_PARTS = 64
 
 local limits, kept, algorithms = {}, nil, {}
-local argument = 0
+local argument = 1 + 9 * ARGV[1]
 -- Set by operations that ask, by which views begin and are kept; and by those about what
 -- was taken before, for which no view is to begin.
 local asks, settles = false, false
@@ -118,16 +118,15 @@ local function prepare(limit)
   return limit
 end
 
-for i = 1, next_number() do
-  local name = next_text()
+for i = 1, ARGV[1] + 0 do
+  local at = 9 * i - 7
+  local name, keeps = ARGV[at], ARGV[at + 7] + 0
   algorithms[name] = algorithms[name] or make[name]()
-  local limit = {
-    algorithm = algorithms[name], numbers = next_text(), count = next_number(), period_us = next_number(),
-    capacity = next_number(), option = next_text(), extra = next_number(),
-  }
-  local keeps = next_number()
-  limit.keeps, limit.value = keeps > 0, next_number()
-  limits[i] = prepare(limit)
+  limits[i] = prepare({
+    algorithm = algorithms[name], numbers = ARGV[at + 1], count = ARGV[at + 2] + 0, period_us = ARGV[at + 3] + 0,
+    capacity = ARGV[at + 4] + 0, option = ARGV[at + 5], extra = ARGV[at + 6] + 0, keeps = keeps > 0,
+    value = ARGV[at + 8] + 0,
+  })
   if kept or keeps > 0 then
     kept = kept or {}
     for before = #kept + 1, i - 1 do
