@@ -340,18 +340,17 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 
 // cancel gives back what r took.
 func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
-	return c.settle(ctx, "cancel", r, r.claim.costs)
+	return c.settle(ctx, "cancel", r, r.claim.costs, c.newMark())
 }
 
 // adjust takes the difference between what r's task cost and what was taken.
-func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64) error {
-	return c.settle(ctx, "adjust", r, more)
+func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64, mark string) error {
+	return c.settle(ctx, "adjust", r, more, mark)
 }
 
-// settle cancels or adjusts, once, however often the client sends the call.
-func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservation, tokens []int64) error {
+// settle cancels or adjusts, once, however often a call with that mark is made.
+func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservation, tokens []int64, mark string) error {
 	cancels := operation == "cancel"
-	mark := c.newMark()
 	keys := append(c.keys(r.claim), mark)
 	if cancels && r.claim.request.Attempt != "" {
 		keys = append(keys, c.attemptKey(r.claim)) // what is given back must not be given again
@@ -366,8 +365,8 @@ func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservati
 	return wrapCall(operation, c.policy.Name, c.scripts.Limits.Run(ctx, c.redis, keys, args...).Err())
 }
 
-// newMark returns the key by which a script knows a call again that the client repeats
-// because the answer was lost on its way.
+// newMark returns the key by which a script knows a call again that is repeated because the
+// answer was lost on its way.
 func (c *policyCalls) newMark() string { return keyPrefix(c.policy.Name) + "/once:" + rand.Text() }
 
 // heldBy names the limit that a reply holds responsible.

@@ -50,7 +50,9 @@ type Reservation struct {
 	settled   bool  // what the upstream says has been heard
 	used      bool  // by a call
 	hold      *hold // while its task runs
-	released  bool
+	// unsure is the last adjustment if nobody knows whether it was made.
+	unsure   adjustment
+	released bool
 }
 
 // Wait sleeps until the slot of a granted reservation and returns nil when the
@@ -207,13 +209,23 @@ func (r *Reservation) Adjust(ctx context.Context, attributes map[string]string) 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	if err := calls.adjust(ctx, r, more); err != nil {
+	if !slices.Equal(r.unsure.more, more) {
+		r.unsure = adjustment{more, calls.newMark()}
+	}
+	if err := calls.adjust(ctx, r, more, r.unsure.mark); err != nil {
 		return err
 	}
+	r.unsure = adjustment{}
 	adjusted := *r.claim
 	adjusted.costs = costs
 	r.claim = &adjusted
 	return nil
+}
+
+// adjustment is a change of costs, and the mark by which it is made once.
+type adjustment struct {
+	more []int64
+	mark string
 }
 
 // sleep sleeps until the slot, or until other limits are in force.

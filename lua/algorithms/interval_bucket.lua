@@ -67,11 +67,6 @@ function interval_bucket.convert(was, its, limit, now)
   return state
 end
 
-function interval_bucket.bound(state, limit, at)
-  local refills = math.max(0, math.floor((at - (state.start or at)) / limit.period_us))
-  state.taken = math.min(state.taken, limit.capacity + refills * limit.count)
-end
-
 -- When the bucket is full again.
 local function full_at(state, limit)
   return state.start + math.ceil(state.taken / limit.count) * limit.period_us
@@ -136,6 +131,14 @@ function interval_bucket.take(state, limit, cost, at, now)
   end
   state.last = math.max(state.last, at)
   return state.start, state.taken
+end
+
+function interval_bucket.overdraw(state, limit, cost, at, now)
+  local start, before = state.start, state.taken
+  interval_bucket.take(state, limit, cost, at, now)
+  local refills = math.max(0, math.floor((at - state.start) / limit.period_us))
+  local most = limit.capacity + refills * limit.count
+  state.taken = math.min(state.taken, start == state.start and math.max(before, most) or most)
 end
 
 -- Those after which it takes as many refills as after the first.

@@ -109,12 +109,6 @@ function token_bucket.convert(was, its, limit, now)
   return state
 end
 
-function token_bucket.bound(state, limit, at)
-  if state.tat + min(state.part, 1) > at + limit.full_us then
-    state.tat, state.part = at + limit.full_us, 0
-  end
-end
-
 function token_bucket.load(body, limit, now)
   -- Mostly there is a TAT alone, and this is quicker.
   local alone = not limit.keeps and tonumber(body or 0)
@@ -329,6 +323,14 @@ function token_bucket.take(state, limit, cost, at, now)
     state.spare = spare.note(state.spare, before, token_bucket.status(state, limit, at), cost, at, now)
   end
   return receipt, part
+end
+
+function token_bucket.overdraw(state, limit, cost, at, now)
+  local most = max(state.tat, at + limit.full_us)
+  token_bucket.take(state, limit, cost, at, now)
+  if state.tat >= most then
+    state.tat, state.part = most, 0
+  end
 end
 
 -- The latest TAT there was that receipts tell of.

@@ -25,8 +25,9 @@
 --   convert(state, was, limit, now)
 --                                for who counts by numbers: the state by those of limit
 --                                that stands for a state by those of `was`
---   bound(state, limit, at)      optional: leaves no more debt than is made up for by
---                                the time that an empty limit needs, from that instant
+--   overdraw(state, limit, cost, at, now)
+--                                optional: take, whether or not it passes; leaves no more
+--                                debt than there was, or than that of an empty limit then
 --   earliest(state, limit, cost, from, now, who)
 --                                the first instant, not before `from`, at which
 --                                a request of that cost passes
@@ -250,14 +251,12 @@ local function count_in_others(state, limit, cost, at)
   for _, view in ipairs(state.others) do
     local other, its = view.limit, view.state
     if other.count * limit.period_us < limit.count * other.period_us then
-      algorithm.take(its, other, cost, at, now)
-      if algorithm.bound then
-        algorithm.bound(its, other, math.max(now, at))
-      end
+      local take = algorithm.overdraw or algorithm.take
+      take(its, other, cost, math.max(now, at), now)
     else
       local from = at
-      for _ = 1, algorithm.bound and 1 or MOST_PARTS do
-        local part = algorithm.bound and cost or math.min(cost, other.capacity)
+      for _ = 1, algorithm.overdraw and 1 or MOST_PARTS do
+        local part = algorithm.overdraw and cost or math.min(cost, other.capacity)
         from = algorithm.earliest(its, other, math.min(part, other.capacity), from, now)
         if cost <= 0 or algorithm.horizon and from >= algorithm.horizon(its, other, now) then
           break
