@@ -160,7 +160,7 @@ end
 -- What is there may start now, and what a refill brings comes over its period.
 function interval_bucket.supply(state, limit, till, now)
   local left = limit.capacity - state.taken
-  local since = till - (state.start or till)
+  local since = till - (state.start or now)
   if since < limit.period_us then
     return math.max(0, left) + state.free
   end
