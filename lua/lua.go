@@ -1,174 +1,139 @@
 // Package lua holds the scripts that decide inside Redis, and nothing else. Each
 // operation is a file with its contract on top: keys, arguments with units,
 // reply, whether a blind retry is safe, and the oldest server it runs on. What
-// operations share stands once, in fragments.
+// operations share stands once, in parts; and each algorithm is one file in algorithms.
+//
+// An operation is the same script for every policy: the limits and their numbers are
+// arguments, which Head makes.
 package lua
 
 import (
 	"embed"
-	"fmt"
-	"slices"
+	"io/fs"
+	"path"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed *.lua fragments/*.lua
+//go:embed *.lua parts/*.lua algorithms/*.lua
 var files embed.FS
 
 // Scripts are the operations. All are atomic, do bounded work, and are loaded into
 // a server on first use and again after a SCRIPT FLUSH.
 type Scripts struct {
-	Reserve, Peek, Cancel, Adjust, Freeze, Renew, Release, Recent, Reconcile, Refused *redis.Script
-	// Ask is Reserve for tasks that join the policy's waiting line when they are
-	// denied, Wake what calls them from there. Review has them looked at anew, and Recall
-	// those of a line that is not served any more.
-	Ask, Wake, Review, Recall *redis.Script
-	// LookAhead tells where tasks would stand in line, Join puts them there.
-	LookAhead, Join *redis.Script
+	// Limits is every operation on limits, whose name comes behind the arguments that Head
+	// makes: one script, for they all need the algorithms, which are most of the text.
+	Limits                  *redis.Script
+	Recent, Freeze, Refused *redis.Script
+	// Review has tasks of the waiting line looked at anew, and Recall calls those of a line
+	// that is not served any more.
+	Review, Recall *redis.Script
 }
 
-// New returns the operations for a policy with these limits. They are part of the
-// scripts' text, and only the algorithms they have are: reading numbers, and
-// making functions, costs time at every call.
-func New(limits ...Limit) Scripts {
-	return WithClock(read("fragments/clock.lua"), limits...)
+// operations are those on limits: their names, and what each is made of. Reserve comes
+// last, for what it needs is there by then.
+var operations = []struct {
+	names []string
+	parts []string
+	file  string
+}{
+	{[]string{"peek"}, nil, "peek.lua"},
+	{[]string{"look", "join"}, nil, "park.lua"},
+	{[]string{"settle"}, []string{"line_hand", "line_tell"}, "settle.lua"},
+	{[]string{"renew"}, nil, "renew.lua"},
+	{[]string{"release"}, []string{"line_hand", "line_tell"}, "release.lua"},
+	{[]string{"reconcile"}, nil, "reconcile.lua"},
+	{[]string{"wake"}, []string{"line"}, "wake.lua"},
+	{[]string{"reserve", "ask"}, nil, "reserve.lua"},
 }
+
+// New returns the operations.
+var New = sync.OnceValue(func() Scripts { return WithClock(read("parts/clock.lua")) })
 
 // WithClock returns the operations with another source of time than Redis's own
 // TIME, for tests that have to say what time it is on a real server: Lua text that
-// defines now_us, int and ttl_ms as fragments/clock.lua does.
-func WithClock(clock string, limits ...Limit) Scripts {
-	onPolicy, onReceipts := clock+policy(limits), clock+policy(limits, "_back")
-	// Renewing and releasing is about leases alone.
-	onLeases := clock + policy(only(limits, "concurrency"), "_back")
-	onUpstream := clock + policy(only(limits, "upstream", "pace"), "_back", "_hear")
-	logOnly := read("fragments/sliding_log.lua") + read("fragments/sliding_log_back.lua")
-	inLine := onPolicy + read("fragments/line.lua")
-	hand := read("fragments/line_hand.lua")
-	tell := hand + read("fragments/line_tell.lua")
-	joining := inLine + read("fragments/line_join.lua")
-	return Scripts{
-		Reserve:   redis.NewScript(opening(clock) + shortcut(limits) + reserve(limits)),
-		Ask:       redis.NewScript(joining + hand + read("fragments/line_stand.lua") + read("fragments/attempt.lua") + read("reserve.lua")),
-		LookAhead: redis.NewScript(joining + "local joins = false\n" + read("park.lua")),
-		Join:      redis.NewScript(joining + "local joins = true\n" + read("park.lua")),
-		Wake:      redis.NewScript(inLine + read("wake.lua")),
-		Peek:      redis.NewScript(onPolicy + read("peek.lua")),
-		Cancel:    redis.NewScript(onReceipts + tell + read("cancel.lua")),
-		Adjust:    redis.NewScript(onReceipts + read("adjust.lua")),
-		Renew:     redis.NewScript(onLeases + read("renew.lua")),
-		Release:   redis.NewScript(onLeases + tell + read("release.lua")),
-		Reconcile: redis.NewScript(onUpstream + read("reconcile.lua")),
-		Recent:    redis.NewScript(clock + logOnly + read("recent.lua")),
-		Freeze:    redis.NewScript(clock + read("freeze.lua")),
-		Refused:   redis.NewScript(clock + read("refused.lua")),
-		Review:    redis.NewScript(clock + read("review.lua")),
-		Recall:    redis.NewScript(clock + read("recall.lua")),
+// defines now_us, int and ttl_ms as parts/clock.lua does.
+func WithClock(clock string) Scripts {
+	if made, ok := withClock.Load(clock); ok {
+		return made.(Scripts)
 	}
-}
-
-// opening returns what reserve begins with.
-func opening(clock string) string {
-	return clock + read("fragments/read.lua") + read("fragments/attempt.lua")
-}
-
-// reserve returns the rest of it, without a line.
-func reserve(limits []Limit) string {
-	return algorithms(limits) + "local line\n" + read("reserve.lua")
-}
-
-// only returns the limits that have one of these algorithms.
-func only(limits []Limit, algorithms ...string) []Limit {
-	return slices.DeleteFunc(slices.Clone(limits), func(limit Limit) bool {
-		return !slices.Contains(algorithms, limit.Algorithm)
-	})
-}
-
-// policy returns what every operation on these limits begins with.
-func policy(limits []Limit, besides ...string) string {
-	return read("fragments/read.lua") + algorithms(limits, besides...)
-}
-
-// algorithms returns the limits and their algorithms, each with what the operation needs
-// of it besides.
-func algorithms(limits []Limit, besides ...string) string {
-	var text strings.Builder
-	text.WriteString(kept(limits) + "local algorithms = {}\n")
-	for _, name := range algorithmsOf(limits) {
-		text.WriteString("do\n") // Lua has room for 200 local names at a time
-		for _, fragment := range algorithm(name, len(limits) > 1, besides) {
-			text.WriteString(read("fragments/" + fragment + ".lua"))
-		}
-		fmt.Fprintf(&text, "algorithms.%s = %[1]s\nend\n", name)
+	script := func(text ...string) *redis.Script { return redis.NewScript(strip(clock + strings.Join(text, ""))) }
+	scripts := Scripts{
+		Limits:  script(part("read", "attempt", "fast"), makers(), part("policy"), lineMaker(), onLimits()),
+		Recent:  script(algorithm("sliding_log"), read("recent.lua")),
+		Freeze:  script(read("freeze.lua")),
+		Refused: script(read("refused.lua")),
+		Review:  script(read("review.lua")),
+		Recall:  script(read("recall.lua")),
 	}
-	text.WriteString("local limits = {\n")
-	for _, limit := range limits {
-		fmt.Fprintf(&text, "  { algorithm = algorithms.%s, %s },\n", limit.Algorithm, limit.numbers())
-	}
-	return text.String() + "}\n" + read("fragments/supply.lua") + read("fragments/policy.lua")
+	withClock.Store(clock, scripts)
+	return scripts
 }
 
-// algorithmsOf returns the algorithms of limits, each once.
-func algorithmsOf(limits []Limit) []string {
+var withClock sync.Map // Scripts by their clocks
+
+// onLimits returns the operations on limits, each for its names.
+func onLimits() string {
+	text := "local operation = next_text()\n"
+	for _, o := range operations {
+		text += "if operation == '" + strings.Join(o.names, "' or operation == '") + "' then\n" +
+			part(o.parts...) + read(o.file) + "end\n"
+	}
+	return text
+}
+
+// makers returns the functions that make algorithms, for those that a call needs: to make
+// all of them would take longer than most calls.
+func makers() string {
+	text := "local make = {}\n" + function("spare", part("spare")+"return spare\n")
+	for _, name := range algorithms() {
+		text += function(name, algorithm(name)+"return "+name+"\n")
+	}
+	return text
+}
+
+// lineMaker returns the function that makes the waiting line, for who joins it or asks.
+func lineMaker() string {
+	return function("line", part("line", "line_join", "line_hand", "line_stand")+"return line\n")
+}
+
+func function(name, body string) string { return "function make." + name + "()\n" + body + "end\n" }
+
+// algorithm returns the text of an algorithm.
+func algorithm(name string) string { return read("algorithms/" + name + ".lua") }
+
+// algorithms returns the names of all of them.
+func algorithms() []string {
+	entries, err := fs.Glob(files, "algorithms/*.lua")
+	if err != nil {
+		panic("lua: " + err.Error()) // the pattern is right
+	}
 	var names []string
-	for _, limit := range limits {
-		if !slices.Contains(names, limit.Algorithm) {
-			names = append(names, limit.Algorithm)
-		}
+	for _, entry := range entries {
+		names = append(names, strings.TrimSuffix(path.Base(entry), ".lua"))
 	}
 	return names
 }
 
-// shortcut returns what answers simple calls at once, or nothing if a limit has no
-// shortcut.
-func shortcut(limits []Limit) string {
-	var fragments, cases strings.Builder
-	for i, limit := range limits {
-		numbers, there := limit.shortcut()
-		if !there {
-			return ""
-		}
-		fmt.Fprintf(&cases, "  if i == %d then\n    return shortcuts.%s(raw, cost, times, %s)\n  end\n", i+1, limit.Algorithm, numbers)
+func part(names ...string) string {
+	var text strings.Builder
+	for _, name := range names {
+		text.WriteString(read("parts/" + name + ".lua"))
 	}
-	for _, name := range algorithmsOf(limits) {
-		fragments.WriteString(read("fragments/" + name + "_shortcut.lua"))
-	}
-	return "local shortcuts = {}\n" + fragments.String() +
-		"local function by_shortcut(i, raw, cost, times)\n" + cases.String() + "end\n" +
-		fmt.Sprintf("local limits_in_all, reply = %d, { 0, 0, 0, 0, 0, 0%s }\n", len(limits), strings.Repeat(", 0, 0, 0, 0", len(limits))) +
-		read("fragments/shortcut.lua")
+	return text.String()
 }
 
-// algorithm returns the fragments that make up an algorithm, in their order.
-func algorithm(name string, hasOthers bool, besides []string) []string {
-	fragments := []string{name}
-	switch {
-	case name == "sliding_window":
-		fragments = []string{"buckets", name}
-	case name == "token_bucket" && hasOthers:
-		fragments = []string{name, "put_off"}
-	}
-	for _, suffix := range besides {
-		if _, err := files.Open("fragments/" + name + suffix + ".lua"); err == nil { // others have all in one
-			fragments = append(fragments, name+suffix)
+// strip takes away what is for readers: a server keeps each script's text for good.
+func strip(text string) string {
+	var stripped strings.Builder
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+			stripped.WriteString(line + "\n")
 		}
 	}
-	return fragments
-}
-
-// kept returns the table of what each limit keeps for urgent requests: nil for nothing
-// at all.
-func kept(limits []Limit) string {
-	numbers, sum := "", int64(0)
-	for i := range limits {
-		numbers += fmt.Sprintf("%d, ", limits[i].Kept)
-		sum += limits[i].Kept
-	}
-	if sum == 0 {
-		return "local kept\n"
-	}
-	return "local kept = { " + numbers + "}\n" + read("fragments/spare.lua")
+	return stripped.String()
 }
 
 func read(path string) string {

@@ -1,7 +1,7 @@
 -- peek: what reserve would answer one request that can not wait. Writes nothing.
 --
--- KEYS  as fragments/policy.lua says, for one request
--- ARGV  who (the task, for limits that remember it), urgent (see reserve) and the cost
+-- KEYS  as parts/policy.lua says, for one request
+-- ARGV  as parts/policy.lua says, then who (the task, for limits that remember it), urgent (see reserve) and the cost
 --       for each limit
 -- Reply now_us, at_us, held_by, then for each limit: remaining, reset_after_us
 --       (see reserve)

@@ -2,7 +2,7 @@
 -- the policy has others stand in line by other attributes, or is gone. They are woken in
 -- about their order.
 --
--- KEYS[1]  the line's key (see fragments/line.lua)
+-- KEYS[1]  the line's key (see parts/line.lua)
 -- KEYS[2]  the list of the policy's lines
 -- KEYS[3]  the key of the line that they are to find themselves in, if the policy is
 --          there: they have their old places in it, but no other right to a slot than
@@ -18,7 +18,7 @@
 local MOST_WOKEN, MOST_ROWS = 128, 64
 -- How soon to ask again: if there are more, and if enough are on their way.
 local MORE_US, BUSY_US = 10000, 50000
--- As in fragments/line.lua.
+-- As in parts/line.lua.
 local KEPT_US, LISTED_MS = 24 * 3600 * 1000000, '2678400000'
 
 local now = now_us()

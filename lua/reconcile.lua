@@ -1,9 +1,11 @@
 -- reconcile: corrects what is known of an upstream's quota by what one response
 -- says, for everybody; and ends the flight of the call that it answers.
 --
--- KEYS  as fragments/policy.lua says, for one request; the policy has only what is
---       kept about the upstream
--- ARGV    freeze_us     closes the whole policy for that long; 0 leaves it
+-- KEYS  as parts/policy.lua says, for one request; the policy has only what is
+--       kept about the upstream. Last where the call is marked as made
+-- ARGV  as parts/policy.lua says, then:
+--         ends        1 if it ends a flight, which it does once; or else 0
+--         freeze_us     closes the whole policy for that long; 0 leaves it
 --         age_us        how long ago the response came
 --         sent_us       how long ago the request was sent
 --         slot_us, is_used       of the call; is_used 1 if it may have been counted
@@ -18,10 +20,21 @@
 --         is_slow       1 to cut the rate
 -- Reply now_us, then for each limit: what became of it (0 nothing to hear, 1 heard,
 --       2 stale), and the tokens of a full quota (0 if not known)
--- A blind retry is safe for what it says of the quota; it would end another call's
--- flight, too.
+-- A blind retry is safe: it may say again what is heard of the quota, and that a flight
+-- ended changes nothing and gets the same reply, for MARKED_MS.
 -- Needs Redis 6.2.
 
+-- Longer than a client repeats a call.
+local MARKED_MS = '60000'
+
+local ends = next_number() == 1
+if ends and raw[#KEYS] then
+  local reply = {}
+  for number in string.gmatch(raw[#KEYS], '%d+') do
+    reply[#reply + 1] = tonumber(number)
+  end
+  return reply
+end
 local freeze_us, age_us, sent_us, slot, is_used =
   next_number(), next_number(), next_number(), next_number(), next_number()
 local reply = { now }
@@ -45,5 +58,12 @@ end
 if freeze_us > 0 then
   local till = math.max(frozen_until, now + freeze_us)
   redis.call('SET', KEYS[1], int(till), 'PX', int(math.max(1, ttl_ms(till - now))))
+end
+if ends then
+  local numbers = {}
+  for i = 1, #reply do
+    numbers[i] = int(reply[i])
+  end
+  redis.call('SET', KEYS[#KEYS], table.concat(numbers, '/'), 'PX', MARKED_MS)
 end
 return reply

@@ -1,9 +1,9 @@
 -- release: ends the leases of a task that has ended. Unlike cancel it leaves alone
 -- what the task took from limits of other kinds: it did start.
 --
--- KEYS  as fragments/policy.lua says, for one request; the policy has its concurrency
---       limits only. Last the line's (see fragments/line_tell.lua)
--- ARGV  who         the task
+-- KEYS  as parts/policy.lua says, for one request; the policy has its concurrency
+--       limits only. Last the line's (see parts/line_tell.lua)
+-- ARGV  as parts/policy.lua says, then who         the task
 --       born_us (receipt_1 of reserve)        for each limit
 -- Reply the number of leases that ended; those that ran out, or that another
 --       attempt of the same task has taken over, are not among them

@@ -3,9 +3,9 @@
 -- asked: a call may run long after its caller gave it up, and must not take a slot for
 -- a task that has ended.
 --
--- KEYS  as fragments/policy.lua says, each state key once; the policy has its
+-- KEYS  as parts/policy.lua says, each state key once; the policy has its
 --       concurrency limits only
--- ARGV  back_until_us   leases come back before this instant; 0 for never
+-- ARGV  as parts/policy.lua says, then back_until_us   leases come back before this instant; 0 for never
 --       then for each request:
 --         who           the task
 --         place, cost, born_us                  for each limit: where in KEYS its state

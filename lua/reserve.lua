@@ -1,19 +1,20 @@
 -- reserve: takes the cost of each request from all limits of a policy, or from
 -- none, for the first instant at which all of them pass.
 --
--- With fragments/line_join.lua and line_stand.lua, requests heed the waiting line, and
--- those that are denied join it, or stand by. Without these there is no line, and
--- fragments/shortcut.lua may have answered before.
+-- Under the name of ask, requests heed the waiting line: then those that are denied join it, or stand by. The
+-- parts of the line (see parts/line.lua and line_join.lua) are made only if it is there,
+-- or if somebody does not pass; and parts/fast.lua may have answered before.
 --
--- KEYS  as fragments/policy.lua says, each state key once; with a line, its key comes
---       behind the freeze key
--- ARGV  with a line, what fragments/line_join.lua says; then for each run of equal requests:
+-- KEYS  as parts/policy.lua says, each state key once; if the line is heeded, its key
+--       comes behind the freeze key
+-- ARGV  as parts/policy.lua says; if the line is heeded, what parts/line_join.lua says;
+--       then for each run of equal requests:
 --         times       how many there are
 --         wait_us     how far ahead a slot may lie
 --         who         the task, for limits that remember it
 --         attempt     where in KEYS the answer to this attempt is kept; 0 for nowhere
 --         urgent      1 or 0, only where limits keep something for urgent requests
---         defer_us, place, stands (with a line only) how far ahead they may be
+--         defer_us, place, stands (if the line is heeded) how far ahead they may be
 --                     expected to start, negative for those that are not to stand in
 --                     line; their place if they had a slot before, or 0; and 1 if they
 --                     may be told to stand by, or else 0
@@ -35,10 +36,37 @@
 -- A blind retry is safe; without an attempt it takes the cost again.
 -- Needs Redis 6.2.
 
+asks = true
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)
 -- A request's states, its costs, and what it has to find for them.
 local own, costs, asked = {}, {}, nil
+
+-- The line, once it is made; and whether it is heeded, where in ARGV it is told of, its
+-- members and their rows, and how many requests were decided without it.
+local line
+local heeds = operation == 'ask'
+local line_at, members_at, decided = argument + 1, 0, 0
+if heeds then
+  members_at = line_at + 5 + 2 * ARGV[line_at + 4]
+  argument = line_at + ARGV[line_at] - 1
+end
+
+-- Makes the line.
+local function make_line()
+  local here = argument
+  argument = line_at
+  line = make.line()
+  argument = here
+  for _ = 1, decided do
+    line.next_task()
+  end
+end
+
+-- Whether the next request's task may stand in line.
+local function may_join()
+  return heeds and ARGV[members_at + 2 * decided + 2] ~= '0'
+end
 
 -- Whether who may wait keeps a margin from others although it would pass now.
 local keeps_margin = false
@@ -75,6 +103,9 @@ local function take_all(requests, slot, receipts, who)
       reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take(state, limit, cost * requests, slot, now, who)
     end
     state.changed = true
+    if state.others then
+      count_in_others(state, limit, cost * requests, slot)
+    end
     local ends = algorithm.use_by and algorithm.use_by(state, limit, slot)
     if ends and (use_by == 0 or ends < use_by) then
       use_by = ends
@@ -86,18 +117,22 @@ end
 -- The answers of attempts that may ask again, and their slots, by their places in KEYS.
 local granted_to, granted_at = {}, {}
 
-local function decide(task, wait_us, who, attempt, urgent)
+local function decide(task, run, wait_us, who, attempt, urgent)
   asked = asked_for(costs, own, urgent, who)
   if task then
     line.step_down(task, own, costs, who)
   end
   local at, held_by = first_instant(own, asked, opens, 'earliest', who)
+  if not line and may_join() and (at > now or keeps_margin) then
+    make_line()
+    task = line.next_task(run)
+  end
   if held_by == 0 and opens > now then
     held_by = -1
   end
   local slot
   if task and line.is_behind(task) then
-    slot = slot_ahead(at, idle_us, who, 0) -- that nobody else will be in time for
+    slot = slot_ahead(at, line.idle_us, who, 0) -- that nobody else will be in time for
   else
     slot = (at > now or keeps_margin) and slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
       or at == now and at or nil
@@ -116,6 +151,8 @@ local function decide(task, wait_us, who, attempt, urgent)
     if task then
       line.start(task, costs)
       reply[size + 2] = task.place or 1
+    elseif run and run.place > 0 then
+      reply[size + 2] = run.place
     end
   else
     for i = receipts, receipts + 2 * #limits do
@@ -153,41 +190,46 @@ local function even_ones(requests)
 end
 
 -- Decides on equal requests, the first of a run, and returns how many they are.
-local function decide_stretch(requests, wait_us, who, attempt, urgent)
-  local stretch, task = even_ones(requests), line and line.next_task()
+local function decide_stretch(requests, run, wait_us, who, attempt, urgent)
+  local stretch, task = even_ones(requests), line and line.next_task(run)
   size = size + 1
   local head = size
   local before = attempt > 0 and (granted_to[attempt] or raw[attempt])
   if before and tell_again(before, reply, size + 1, #limits) then
     size = report(reply, size + 4 + 2 * #limits, own)
-  elseif not decide(task, wait_us, who, attempt, urgent) and not line then
+  elseif not decide(task, run, wait_us, who, attempt, urgent) and not heeds then
     stretch = requests -- for nothing has changed for the others
   end
   reply[head] = stretch
   if stretch > 1 then
+    for _ = 2, line and stretch or 0 do
+      line.next_task(run)
+    end
     local receipts = size + 4
     for i = 1, 4 + 2 * #limits do
       reply[size + i] = reply[head + i]
     end
-    if reply[head + 2] == 1 then
+    if reply[head + 2] > 0 then
       take_all(stretch - 1, now, receipts, who)
     end
     size = report(reply, receipts + 2 * #limits, own)
   end
+  decided = decided + stretch
   return stretch
 end
 
+if heeds and raw[2] then
+  make_line()
+end
 while argument < #ARGV do
   local times, wait_us, who, attempt = next_number(), next_number(), next_text(), next_number()
   local urgent = next_urgent()
-  if line then
-    line.next_run()
-  end
+  local run = heeds and { defer_us = next_number(), place = next_number(), may_stand = next_number() == 1 } or nil
   for i = 1, #limits do
     own[i], costs[i] = state_at(next_number(), i), next_number()
   end
   repeat
-    times = times - decide_stretch(times, wait_us, who, attempt, urgent)
+    times = times - decide_stretch(times, run, wait_us, who, attempt, urgent)
   until times == 0
 end
 

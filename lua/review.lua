@@ -1,7 +1,7 @@
 -- review: has rows of a waiting line looked at now that are held until later, because
 -- the limits that hold them have other numbers since. They keep their order.
 --
--- KEYS[1]  line key (see fragments/line.lua)
+-- KEYS[1]  line key (see parts/line.lua)
 -- Reply 1 if there are more of them, 0 if not
 -- A blind retry is safe.
 -- Needs Redis 5.

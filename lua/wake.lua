@@ -4,7 +4,7 @@
 --
 -- KEYS[1]  freeze key
 -- KEYS[2]  line key
--- ARGV     as fragments/line.lua says, then:
+-- ARGV     as parts/policy.lua says, then as parts/line.lua does, then:
 --   for each limit: its state key without a value
 --   id             who asks
 --   term_us        how long id is the only one to wake; 0 to let another do it
@@ -17,7 +17,7 @@
 --   names of tasks that are gone
 -- Reply now_us, 1 if id is the one to wake, next_us: when to ask again (if id is not
 --       the one, when it may be; 0 for not before a signal), then for each task its
---       name (see fragments/line.lua)
+--       name (see parts/line.lua)
 -- Worst case: MOST_STEPS tasks woken or rows held, as many that were late; a name read
 -- for each task that is about to ask.
 -- A blind retry is safe: who was woken in vain is woken again.
@@ -134,7 +134,7 @@ local states, standing, all_standing = {}, {}, 0
 
 local function state_for(limit, key)
   if not states[key] then
-    states[key] = limit.algorithm.load(redis.call('MGET', key)[1], limit, now, key)
+    states[key] = load_state(redis.call('MGET', key)[1], limit, key)
     if limit.algorithm.hand then
       standing[key] = redis.call('ZCARD', line_key('standing', key))
       all_standing = all_standing + standing[key]

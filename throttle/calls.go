@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,8 +17,10 @@ import (
 
 // policyCalls makes the script calls for one policy.
 type policyCalls struct {
-	redis     redis.UniversalClient
-	scripts   lua.Scripts
+	redis   redis.UniversalClient
+	scripts lua.Scripts
+	// head is what every script on the policy's limits is told first: their numbers.
+	head      []any
 	policy    *policy.Policy
 	freezeKey string
 	// remembers is set when a limit keeps who its tokens went to.
@@ -35,6 +38,8 @@ type policyCalls struct {
 	parking  parking
 	leases   *leases // nil without a concurrency limit
 	about    []int   // places of the limits that keep what the upstream says
+	// aboutHead is head, of these limits alone.
+	aboutHead []any
 	// closures are what this process knows to be closed.
 	closures *closures
 	// outdated is closed when an update brings other limits.
@@ -56,13 +61,14 @@ func newPolicyCalls(client redis.UniversalClient, p *policy.Policy) *policyCalls
 	}
 	c.oneCount = !slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Per != "" })
 	c.headroom = slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Kept() > 0 })
-	c.scripts = lua.New(scriptLimits(p)...)
+	c.scripts, c.head = lua.New(), lua.Head(scriptLimits(p)...)
 	c.flight.most = max(1, mostKeys/len(p.Limits))
 	c.flight.land = c.reserveAll
 	c.parking = newParking(c)
 	c.line = newLineOf(p)
 	c.leases = newLeases(c)
 	c.about = aboutUpstream(p)
+	c.aboutHead = headOf(p, c.about)
 	return c
 }
 
@@ -83,14 +89,22 @@ func (c *policyCalls) keys(claims ...*claim) []string {
 	return keys
 }
 
-// requests makes the keys and arguments of reserve, or of ask for tasks that stand
-// in line. Requests mostly share keys, and are mostly equal to their neighbours: both
+// args begins the arguments of an operation on the policy's limits.
+func (c *policyCalls) args(operation string, more ...any) []any {
+	args := append(make([]any, 0, len(c.head)+2*len(more)+16), c.head...)
+	return append(append(args, operation), more...)
+}
+
+// requests makes the keys and arguments of reserve, or of ask for tasks that stand in
+// line. Requests mostly share keys, and are mostly equal to their neighbours: both
 // are sent once.
-func (c *policyCalls) requests(claims []*claim, inLine bool) (keys []string, args []any) {
+func (c *policyCalls) requests(operation string, claims []*claim) (keys []string, args []any) {
 	keys = c.keys()
+	args = c.args(operation)
+	inLine := operation != "reserve"
 	if inLine {
 		keys = append(keys, c.line.key)
-		args = c.line.standing(claims)
+		args = append(args, c.line.standing(claims)...)
 	}
 	places := make(map[string]int, len(c.policy.Limits))
 	for len(claims) > 0 {
@@ -167,25 +181,25 @@ func (c *policyCalls) reserveAll(passengers []*passenger) {
 		claims[i] = p.claim
 		inLine = inLine || p.claim.parks()
 	}
-	script := c.scripts.Reserve
+	operation := "reserve"
 	if inLine {
-		script = c.scripts.Ask
+		operation = "ask"
 	}
-	c.decide(script, passengers, claims, inLine, func(last *Reservation) {
+	c.decide(operation, passengers, claims, func(last *Reservation) {
 		if c.oneCount {
 			c.flight.learn(last)
 		}
 	})
 }
 
-// decide answers all passengers, whose claims these are, by one call of a script. What
+// decide answers all passengers, whose claims these are, by one call of an operation. What
 // learn makes of the last answer comes before that is delivered.
-func (c *policyCalls) decide(script *redis.Script, passengers []*passenger, claims []*claim, inLine bool, learn func(*Reservation)) {
-	keys, args := c.requests(claims, inLine)
+func (c *policyCalls) decide(operation string, passengers []*passenger, claims []*claim, learn func(*Reservation)) {
+	keys, args := c.requests(operation, claims)
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	sent := time.Now()
-	reply, err := integers(ctx, c.redis, script, keys, args)
+	reply, err := integers(ctx, c.redis, c.scripts.Limits, keys, args)
 	received := time.Now()
 	var answers [][]int64
 	if err == nil {
@@ -300,12 +314,12 @@ func (c *policyCalls) placeOf(claim *claim, now, answer int64) int64 {
 }
 
 func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) {
-	keys, args := c.keys(claim), []any{keyName(claim.request.TaskID)}
+	keys, args := c.keys(claim), c.args("peek", keyName(claim.request.TaskID))
 	args = c.priority(args, claim)
 	for _, cost := range claim.costs {
 		args = append(args, cost)
 	}
-	reply, err := integers(ctx, c.redis, c.scripts.Peek, keys, args)
+	reply, err := integers(ctx, c.redis, c.scripts.Limits, keys, args)
 	if err == nil && len(reply) != 3+2*len(c.policy.Limits) {
 		err = errors.New("an unexpected reply")
 	}
@@ -325,29 +339,36 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 	return d, nil
 }
 
-func (c *policyCalls) cancel(ctx context.Context, r *Reservation, part *claim) error {
-	if r.claim.request.Attempt != "" {
-		// What is given back must not be given again.
-		if err := c.redis.Del(ctx, c.attemptKey(r.claim)).Err(); err != nil {
-			return wrapCall("cancel", c.policy.Name, err)
-		}
-	}
-	keys, args := c.keys(r.claim), []any{r.At.UnixMicro(), keyName(r.claim.request.TaskID)}
-	keys = append(keys, c.line.key)
-	for i, cost := range part.costs {
-		args = append(args, cost, r.receipts[2*i], r.receipts[2*i+1])
-	}
-	return wrapCall("cancel", c.policy.Name, c.scripts.Cancel.Run(ctx, c.redis, keys, args...).Err())
+// cancel gives back what r took.
+func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
+	return c.settle(ctx, "cancel", r, r.claim.costs, c.newMark())
 }
 
 // adjust takes the difference between what r's task cost and what was taken.
-func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64) error {
-	keys, args := c.keys(r.claim), []any{r.At.UnixMicro(), keyName(r.claim.request.TaskID)}
-	for i := range more {
-		args = append(args, more[i], r.receipts[2*i], r.receipts[2*i+1])
-	}
-	return wrapCall("adjust", c.policy.Name, c.scripts.Adjust.Run(ctx, c.redis, keys, args...).Err())
+func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64, mark string) error {
+	return c.settle(ctx, "adjust", r, more, mark)
 }
+
+// settle cancels or adjusts, once, however often a call with that mark is made.
+func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservation, tokens []int64, mark string) error {
+	cancels := operation == "cancel"
+	keys := append(c.keys(r.claim), mark)
+	if cancels && r.claim.request.Attempt != "" {
+		keys = append(keys, c.attemptKey(r.claim)) // what is given back must not be given again
+	} else {
+		keys = append(keys, mark)
+	}
+	keys = append(keys, c.line.key)
+	args := c.args("settle", r.At.UnixMicro(), keyName(r.claim.request.TaskID), cancels)
+	for i := range tokens {
+		args = append(args, tokens[i], r.receipts[2*i], r.receipts[2*i+1])
+	}
+	return wrapCall(operation, c.policy.Name, c.scripts.Limits.Run(ctx, c.redis, keys, args...).Err())
+}
+
+// newMark returns the key by which a script knows a call again that is repeated because the
+// answer was lost on its way.
+func (c *policyCalls) newMark() string { return keyPrefix(c.policy.Name) + "/once:" + rand.Text() }
 
 // heldBy names the limit that a reply holds responsible.
 func (c *policyCalls) heldBy(number int64) string {

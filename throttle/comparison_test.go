@@ -75,7 +75,8 @@ type comparison struct {
 	oracle  oracle
 	now     int64
 	granted []*Reservation
-	ended   map[int]bool // granted reservations that were cancelled
+	ended   map[int]bool    // granted reservations that were cancelled, or are of other numbers
+	had     map[string]bool // numbers
 	story   []string
 	// crowded is set where requests come several at a time.
 	crowded bool
@@ -283,7 +284,17 @@ func (d *comparison) tick() {
 	d.setClock()
 }
 
+// change changes the numbers, to some that the story had not before: then there is only
+// one view to tell of. Receipts are those of the view before.
 func (d *comparison) change(to policy.Limit) {
+	d.t.Helper()
+	if d.had[to.String()+to.BucketLength().String()] {
+		return
+	}
+	d.had[to.String()+to.BucketLength().String()] = true
+	for i := range d.granted {
+		d.ended[i] = true
+	}
 	d.tell("change to %s", to.String())
 	d.limit = to
 	d.oracle.change(d.now, to)
@@ -311,7 +322,10 @@ func (d *comparison) compare(status LimitStatus) {
 func (d *comparison) flush() {
 	require.NoError(d.t, d.client.FlushDB(d.t.Context()).Err())
 	d.setClock()
-	d.granted, d.ended = nil, map[int]bool{}
+	d.granted, d.ended, d.had = nil, map[int]bool{}, map[string]bool{}
+	if d.limit.Algorithm != "" {
+		d.had[d.limit.String()+d.limit.BucketLength().String()] = true
+	}
 }
 
 func (d *comparison) setClock() {

@@ -21,7 +21,7 @@ local function int(n) return string.format('%d', n) end
 local function ttl_ms(us) return us > 0 and 10000000 or 0 end
 `
 	for _, calls := range l.inForce.Load().policies {
-		calls.scripts = lua.WithClock(clock, scriptLimits(calls.policy)...)
+		calls.scripts = lua.WithClock(clock)
 		calls.oneCount = false // waiting for company takes time of another clock
 	}
 }

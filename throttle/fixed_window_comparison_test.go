@@ -50,19 +50,20 @@ func (o *windowOracle) at(now int64) (seen *windowOracle, converted bool) {
 		s.first, s.next = next.first, nil
 		return &s, false
 	}
+	switch next.open = s.open; { // the open window keeps its used share, and the one of its time
+	case next.period == s.period:
+		next.start = s.start
+	case next.first:
+		next.start = now - max(0, now-s.start)*next.period/s.period
+	default:
+		next.start = now - now%next.period
+	}
 	for i := int64(0); s.open && i < min(s.windows, windowsAhead); i++ {
 		tokens := s.taken[i]
-		if tokens == 0 {
-			continue
-		}
-		at := max(now, s.start+i*s.period)
-		if i == 0 { // the open window keeps its used share
+		if i == 0 {
 			tokens = ceilDiv(tokens*next.count, s.count)
 		}
-		begin, n := next.window(at)
-		if !next.open {
-			next.open, next.start = true, begin
-		}
+		_, n := next.window(max(now, s.start+i*s.period))
 		if n < windowsAhead {
 			next.windows = max(next.windows, n+1)
 			next.taken[n] += tokens

@@ -32,6 +32,9 @@ func (o *intervalOracle) at(now int64) (seen intervalOracle, converted bool) {
 	s := *o
 	if n := o.next; n != nil {
 		same := n.period == s.period && n.capacity == s.capacity
+		if !same {
+			s.refill(now)
+		}
 		if !same && s.taken > 0 {
 			converted, s.free = true, 0
 			if s.last > now { // slots ahead leave an empty bucket behind
@@ -43,15 +46,20 @@ func (o *intervalOracle) at(now int64) (seen intervalOracle, converted bool) {
 		}
 		s.count, s.period, s.capacity, s.next = n.count, n.period, n.capacity, nil
 	}
-	for s.taken > 0 && s.refilled+s.period <= now {
-		s.refilled += s.period
-		s.free = 0
-		s.taken = max(0, s.taken-s.count)
-	}
-	if s.taken == 0 {
-		s.last, s.free = 0, 0
-	}
+	s.refill(now)
 	return s, converted
+}
+
+// refill applies the refills until now.
+func (o *intervalOracle) refill(now int64) {
+	for o.taken > 0 && o.refilled+o.period <= now {
+		o.refilled += o.period
+		o.free = 0
+		o.taken = max(0, o.taken-o.count)
+	}
+	if o.taken == 0 {
+		o.last, o.free = 0, 0
+	}
 }
 
 // full is when the bucket is full, by the refills to come.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle/policy"
@@ -104,6 +105,7 @@ func (r *Reservation) leases() *leases {
 type leases struct {
 	calls  *policyCalls
 	limits []int // the concurrency limits, by their place in the policy
+	head   []any // see policyCalls, of these limits alone
 	keeper keeper
 }
 
@@ -119,6 +121,7 @@ func newLeases(calls *policyCalls) *leases {
 			l.keeper.lease = limit.LeaseLength()
 		}
 	}
+	l.head = headOf(calls.policy, l.limits)
 	l.keeper.most = max(1, mostKeys/len(l.limits))
 	l.keeper.renew = l.renew
 	return l
@@ -195,7 +198,7 @@ func (l *leases) renew(ctx context.Context, holds []*hold) ([]bool, error) {
 // renewUntil makes one call, which brings leases back before an instant by Redis's
 // clock, in microseconds; it returns that clock's time, too.
 func (l *leases) renewUntil(ctx context.Context, holds []*hold, back int64) (has []bool, now int64, err error) {
-	keys, args := []string{l.calls.freezeKey}, []any{back}
+	keys, args := []string{l.calls.freezeKey}, append(slices.Clone(l.head), "renew", back)
 	places := map[string]int{}
 	for _, h := range holds {
 		args = append(args, h.who)
@@ -207,7 +210,7 @@ func (l *leases) renewUntil(ctx context.Context, holds []*hold, back int64) (has
 			args = append(args, places[lease.key], lease.cost, lease.born)
 		}
 	}
-	reply, err := l.calls.scripts.Renew.Run(ctx, l.calls.redis, keys, args...).Int64Slice()
+	reply, err := l.calls.scripts.Limits.Run(ctx, l.calls.redis, keys, args...).Int64Slice()
 	if err == nil && len(reply) != 1+len(holds) {
 		err = fmt.Errorf("a reply of %d numbers for %d requests", len(reply), len(holds))
 	}
@@ -223,12 +226,12 @@ func (l *leases) renewUntil(ctx context.Context, holds []*hold, back int64) (has
 // release ends the leases of a claim.
 func (l *leases) release(ctx context.Context, c *claim, receipts []int64) error {
 	keys := []string{l.calls.freezeKey}
-	args := []any{keyName(c.request.TaskID)}
+	args := append(slices.Clone(l.head), "release", keyName(c.request.TaskID))
 	for _, i := range l.limits {
 		keys = append(keys, l.key(c, i))
 		args = append(args, receipts[2*i])
 	}
 	keys = append(keys, l.calls.line.key)
-	err := l.calls.scripts.Release.Run(ctx, l.calls.redis, keys, args...).Err()
+	err := l.calls.scripts.Limits.Run(ctx, l.calls.redis, keys, args...).Err()
 	return wrapCall("release", l.calls.policy.Name, err)
 }

@@ -149,7 +149,8 @@ func (l *lineOf) standing(claims []*claim) []any {
 		members = append(members, claim.member(), number)
 	}
 	args := append(slices.Clone(l.head), idleSlot.Microseconds(), wokenWait.Microseconds(), len(numbers))
-	return append(append(args, rows...), members...)
+	args = append(append(args, rows...), members...)
+	return append([]any{1 + len(args)}, args...) // by which the rest is found without reading these
 }
 
 // sameRow reports whether two claims' tasks stand alike.

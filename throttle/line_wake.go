@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -64,7 +63,7 @@ func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, erro
 	if err != nil {
 		return Call{}, err
 	}
-	args := slices.Clone(calls.line.head)
+	args := calls.args("wake", calls.line.head...)
 	for i := range calls.policy.Limits {
 		args = append(args, stateKey(policy, calls.policy.Limits[i].Name, ""))
 	}
@@ -76,7 +75,7 @@ func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, erro
 	for _, task := range w.Gone {
 		args = append(args, task.name)
 	}
-	reply, err := calls.scripts.Wake.Run(ctx, l.redis, []string{calls.freezeKey, calls.line.key}, args...).Slice()
+	reply, err := calls.scripts.Limits.Run(ctx, l.redis, []string{calls.freezeKey, calls.line.key}, args...).Slice()
 	if err != nil {
 		return Call{}, wrapCall("wake", policy, err)
 	}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // parking carries tasks into a policy's waiting line whose start nobody asks for: a
@@ -16,7 +14,7 @@ type parking struct {
 }
 
 func newParking(c *policyCalls) parking {
-	by := func(script func() *redis.Script) flight {
+	by := func(operation string) flight {
 		return flight{most: c.flight.most, land: func(passengers []*passenger) {
 			// Who comes in order is mostly the last of his row, which is soon told.
 			slices.SortStableFunc(passengers, func(a, b *passenger) int {
@@ -26,12 +24,12 @@ func newParking(c *policyCalls) parking {
 			for i, p := range passengers {
 				claims[i] = p.claim
 			}
-			c.decide(script(), passengers, claims, true, func(*Reservation) {})
+			c.decide(operation, passengers, claims, func(*Reservation) {})
 		}}
 	}
 	return parking{
-		looks: by(func() *redis.Script { return c.scripts.LookAhead }),
-		joins: by(func() *redis.Script { return c.scripts.Join }),
+		looks: by("look"),
+		joins: by("join"),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle/policy"
@@ -123,7 +124,8 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 		slotUS = slot.UnixMicro()
 	}
 	keys := []string{c.freezeKey}
-	args := []any{max(0, o.Freeze.Microseconds()), since(o.Received), since(o.Sent), slotUS, o.Unseen}
+	args := append(slices.Clone(c.aboutHead), "reconcile")
+	args = append(args, receipts != nil, max(0, o.Freeze.Microseconds()), since(o.Received), since(o.Sent), slotUS, o.Unseen)
 	heard := Heard{Quotas: map[string]Learned{}}
 	for _, i := range c.about {
 		limit := &c.policy.Limits[i]
@@ -136,7 +138,8 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 		args = append(args, c.said(limit, o, now, &heard)...)
 		args = append(args, closing(limit, o), limit.Algorithm == pace && o.Refused)
 	}
-	reply, err := integers(ctx, c.redis, c.scripts.Reconcile, keys, args)
+	keys = append(keys, c.newMark())
+	reply, err := integers(ctx, c.redis, c.scripts.Limits, keys, args)
 	if err == nil && len(reply) != 1+2*len(c.about) {
 		err = fmt.Errorf("a reply of %d numbers for %d limits", len(reply), len(c.about))
 	}

@@ -52,7 +52,9 @@ type Reservation struct {
 	settled   bool  // what the upstream says has been heard
 	used      bool  // by a call
 	hold      *hold // while its task runs
-	released  bool
+	// unsure is the last adjustment if nobody knows whether it was made.
+	unsure   adjustment
+	released bool
 }
 
 // Wait sleeps until the slot of a granted reservation and returns nil when the
@@ -84,7 +86,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 		}
 		switch now := time.Now(); {
 		case updated:
-			_ = r.exchange(ctx)
+			_ = r.Cancel(ctx)
 			if err := r.takeTurn(ctx); err != nil {
 				return err
 			}
@@ -160,17 +162,6 @@ func (r *Reservation) Throttled() *ThrottledError {
 // goes to the next request that can take it as it stands, and nobody else's moves.
 // It goes on when ctx ends, for a few seconds at most.
 func (r *Reservation) Cancel(ctx context.Context) error {
-	return r.giveBack(ctx, func(*policyCalls) *claim { return r.claim })
-}
-
-// exchange gives back what r took for another reservation under other numbers, as far as
-// these let it.
-func (r *Reservation) exchange(ctx context.Context) error {
-	return r.giveBack(ctx, func(now *policyCalls) *claim { return now.exchangeable(r.calls, r.claim) })
-}
-
-// giveBack gives back what a part of r's claim says, once.
-func (r *Reservation) giveBack(ctx context.Context, part func(*policyCalls) *claim) error {
 	r.endHold()
 	r.mu.Lock()
 	done := r.cancelled || r.Outcome != Granted
@@ -185,7 +176,7 @@ func (r *Reservation) giveBack(ctx context.Context, part func(*policyCalls) *cla
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	calls := r.heir()
-	return calls.cancel(ctx, r, part(calls))
+	return calls.cancel(ctx, r)
 }
 
 // Adjust corrects what the reservation took to what its task really cost, once
@@ -218,13 +209,23 @@ func (r *Reservation) Adjust(ctx context.Context, attributes map[string]string) 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	if err := calls.adjust(ctx, r, more); err != nil {
+	if !slices.Equal(r.unsure.more, more) {
+		r.unsure = adjustment{more, calls.newMark()}
+	}
+	if err := calls.adjust(ctx, r, more, r.unsure.mark); err != nil {
 		return err
 	}
+	r.unsure = adjustment{}
 	adjusted := *r.claim
 	adjusted.costs = costs
 	r.claim = &adjusted
 	return nil
+}
+
+// adjustment is a change of costs, and the mark by which it is made once.
+type adjustment struct {
+	more []int64
+	mark string
 }
 
 // sleep sleeps until the slot, or until other limits are in force.

@@ -20,6 +20,15 @@ func scriptLimits(p *policy.Policy) []lua.Limit {
 	return limits
 }
 
+// headOf is what scripts on these of a policy's limits are told first.
+func headOf(p *policy.Policy, places []int) []any {
+	all, limits := scriptLimits(p), make([]lua.Limit, len(places))
+	for n, i := range places {
+		limits[n] = all[i]
+	}
+	return lua.Head(limits...)
+}
+
 // scriptLimit returns one of a policy's limits as the scripts have it, whichever values
 // count at it.
 func scriptLimit(p *policy.Policy, l *policy.Limit) lua.Limit {

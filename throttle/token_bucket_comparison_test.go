@@ -207,6 +207,11 @@ func (o *bucketOracle) meet(now int64) {
 	switch {
 	case debt > was: // slots ahead stay, new ones come after them, or after as many tokens
 		tokens := ceilDiv((debt-was)*o.capacity, was)
+		for _, slot := range o.free {
+			if slot.at >= now {
+				tokens = max(0, tokens-slot.cost)
+			}
+		}
 		next.full = next.parts(now + min(debt-was, ceilDiv(tokens*is, next.capacity)) + is)
 	case debt > 0:
 		next.full = next.parts(now + ceilDiv(debt*is, was))

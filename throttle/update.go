@@ -66,8 +66,9 @@ func (g *generation) calls(policy string) *policyCalls {
 //   - A task that another policy governs now asks that one when its turn has come in the
 //     line that it stands in.
 //
-// All processes that share the policies should be updated at about the same time.
-// Until then each goes by its own numbers, as if it had changed them back.
+// All processes that share the policies should be updated at about the same time. Until
+// then each goes by its own numbers, and what one of them takes is counted by those of all:
+// together they start no more than the looser numbers allow.
 func (l *Limiter) Update(config *policy.Config) error {
 	if err := config.Validate(); err != nil {
 		return err
@@ -101,17 +102,16 @@ func (c *policyCalls) succeed(before *policyCalls) {
 	c.closures = before.closures
 }
 
-// heir returns what makes the calls about what r took: with the numbers that are in
-// force now, so that no state is turned back to older ones.
+// heir returns what makes the calls about what r took: with the numbers that it was made
+// by, where a limit counts by them, and else with those that are in force now.
 func (r *Reservation) heir() *policyCalls {
 	now := r.limiter.inForce.Load().calls(r.Policy)
 	switch {
-	case now == nil || now == r.calls:
+	case now == nil:
 		return r.calls
-	case now.hasLimitsOf(r.calls):
+	case now == r.calls || now.hasNumbersOf(r.calls):
 		return now
 	}
-	// Limits came, went or changed places.
 	if bridge, ok := now.bridges.Load(r.calls); ok {
 		return bridge.(*policyCalls)
 	}
@@ -119,19 +119,20 @@ func (r *Reservation) heir() *policyCalls {
 	return bridge.(*policyCalls)
 }
 
-// bridge has the limits of an older policy, in its order, with the numbers of now.
+// bridge has the limits of an older policy, in its order; those that count leases or ask
+// the upstream have the numbers of now.
 func (c *policyCalls) bridge(from *policyCalls) *policyCalls {
 	policy := *c.policy
 	policy.Limits = slices.Clone(from.policy.Limits)
 	for i := range policy.Limits {
 		was := &policy.Limits[i]
-		if is := c.policy.Limit(was.Name); is != nil && countAlike(is, was) {
+		if is := c.policy.Limit(was.Name); is != nil && countAlike(is, was) && !hasViews(was) {
 			*was = *is
 		}
 	}
 	bridge := newPolicyCalls(c.redis, &policy)
 	bridge.succeed(c)
-	bridge.line = c.line
+	bridge.line, bridge.scripts = c.line, c.scripts
 	return bridge
 }
 
@@ -141,9 +142,10 @@ func countAlike(a, b *policy.Limit) bool {
 	return a.Name == b.Name && a.Per == b.Per && a.Kind() == b.Kind()
 }
 
-// hasLimitsOf reports whether the limits are the same, whatever their numbers.
-func (c *policyCalls) hasLimitsOf(other *policyCalls) bool {
-	return slices.EqualFunc(c.policy.Limits, other.policy.Limits, func(a, b policy.Limit) bool { return countAlike(&a, &b) })
+// hasViews reports whether what is taken from a limit is counted by its numbers: see
+// lua/parts/policy.lua. Leases and logs are facts.
+func hasViews(l *policy.Limit) bool {
+	return l.Algorithm == policy.TokenBucket || l.Algorithm == policy.FixedWindow || l.Algorithm == policy.SlidingWindow
 }
 
 // hasNumbersOf reports whether the limits are the same, and their numbers.
@@ -151,25 +153,4 @@ func (c *policyCalls) hasNumbersOf(other *policyCalls) bool {
 	return slices.EqualFunc(c.policy.Limits, other.policy.Limits, func(a, b policy.Limit) bool {
 		return countAlike(&a, &b) && scriptLimit(c.policy, &a) == scriptLimit(other.policy, &b)
 	})
-}
-
-// exchangeable is what of a claim, which `from` made, can be given back for another slot
-// under these numbers. Of a bucket or a window that is slower now only the share was kept
-// that was used, which would be given twice; and its slots ahead are too near to each
-// other to be had again. Leases, logs and what the upstream says are counted one by one,
-// whatever the numbers.
-func (c *policyCalls) exchangeable(from *policyCalls, claim *claim) *claim {
-	part := *claim
-	part.costs = slices.Clone(claim.costs)
-	for i := range part.costs {
-		was, is := &from.policy.Limits[i], &c.policy.Limits[i]
-		switch was.Algorithm {
-		case policy.TokenBucket, policy.FixedWindow, policy.SlidingWindow:
-			if is.Rate.PerSecond() < was.Rate.PerSecond() {
-				part.costs[i] = 0
-			}
-		case policy.SlidingLog, policy.Concurrency, told, pace:
-		}
-	}
-	return &part
 }

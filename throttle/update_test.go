@@ -165,10 +165,10 @@ func TestReservationsOutliveUpdates(t *testing.T) {
 				l.update(after...)
 				require.NoError(t, ran.hold.keeper.makeRound(), "its lease is renewed")
 				require.NoError(t, ran.Adjust(t.Context(), map[string]string{"tokens": "50"}))
-				assert.Equal(t, before*full/100-10, l.remaining()["calls"])
+				assert.Equal(t, (before-10)*full/100, l.remaining()["calls"], "its numbers are those it was made by")
 				require.NoError(t, ran.Release(t.Context()))
 				assert.Equal(t, slots, l.remaining()["at-once"])
-				assert.Equal(t, before*full/100-10, l.remaining()["calls"], "what was used stays used")
+				assert.Equal(t, (before-10)*full/100, l.remaining()["calls"], "what was used stays used")
 				select {
 				case <-ran.Lost():
 					assert.Fail(t, "a lease was lost")
@@ -241,19 +241,22 @@ func TestUpdateReachesThoseWhoWait(t *testing.T) {
 	})
 }
 
-// An unchanged limit keeps its slots; one whose numbers changed has but the share that
-// was used, which is not given back twice.
-func TestExchangeGivesBackWhatIsCountedOneByOne(t *testing.T) {
+// What is given back is given back by the numbers that it was taken by. Others that were
+// asked meanwhile have but the share that was used, and keep it.
+func TestGivenBackByTheNumbersItWasTakenBy(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		hourly := func(count int64) policy.Limit {
 			return policy.Limit{Name: "hourly", Algorithm: policy.FixedWindow, Rate: policy.Rate{Count: count, Period: 24 * time.Hour}}
 		}
 		l := newLive(t, server, policies(perHour(10), hourly(100), atOnce(3, 0)))
-		r := l.reserve(Request{TaskID: "1"})
+		first, second := l.reserve(Request{TaskID: "1"}), l.reserve(Request{TaskID: "2"})
 		l.update(perHour(10), hourly(10), atOnce(3, 0))
-		require.NoError(t, r.exchange(t.Context()))
-		assert.Equal(t, map[string]int64{"calls": 10, "hourly": 9, "at-once": 3}, l.remaining())
+		require.NoError(t, second.Cancel(t.Context()))
+		assert.Equal(t, map[string]int64{"calls": 9, "hourly": 9, "at-once": 2}, l.remaining())
+		require.Equal(t, Granted, l.reserve(Request{TaskID: "3"}).Outcome)
+		require.NoError(t, first.Cancel(t.Context()))
+		assert.Equal(t, map[string]int64{"calls": 8, "hourly": 8, "at-once": 2}, l.remaining())
 	})
 }
 
@@ -309,10 +312,10 @@ func TestUpdateAmongOthers(t *testing.T) {
 	})
 }
 
-// Slots of a slower rate put nobody off: those who wait for them ask for nearer ones, in
-// their order, and newcomers do not wait until they have passed. Slots that may be kept
-// elsewhere count as tokens of the new rate, and the bucket is not filled again. Redis's
-// clock stands still.
+// Slots of a slower rate put nobody off: those who wait for them give them back and ask for
+// nearer ones, in their order, and newcomers do not wait until they have passed. Slots that
+// are kept count as tokens of the new rate, and the bucket is not filled again. Redis's clock
+// stands still.
 func TestRaisedRateLeavesNoOldDebt(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
@@ -342,13 +345,13 @@ func TestRaisedRateLeavesNoOldDebt(t *testing.T) {
 		}
 		newcomerWaits(len(waiting) + 1)
 		for _, r := range waiting { // as Wait does
-			require.NoError(t, r.exchange(t.Context()))
+			require.NoError(t, r.Cancel(t.Context()))
 		}
 		for i, r := range waiting {
 			nearer, err := r.again(t.Context())
 			require.NoError(t, err)
-			assert.Equal(t, time.Duration(len(waiting)+1+i)*time.Second/fast, nearer.RetryAfter())
+			assert.Equal(t, time.Duration(1+i)*time.Second/fast, nearer.RetryAfter())
 		}
-		newcomerWaits(2*len(waiting) + 1)
+		newcomerWaits(len(waiting) + 1)
 	})
 }

@@ -5,8 +5,7 @@
 -- Windows ahead of now are kept too, because a waiting task has its slot there;
 -- at most MAX_AHEAD of them.
 --
--- State: "<start_us of the first window kept>/<period_us>/<count>:<taken>,<taken>,...",
---        with the numbers it was counted by.
+-- Body: "<start_us of the first window kept>:<taken>,<taken>,...".
 local fixed_window = {}
 
 local MAX_AHEAD = 64
@@ -23,31 +22,6 @@ local function window_of(state, limit, at)
   return at - at % limit.period_us, 1
 end
 
--- Other numbers than those the state was written with: the share that was used of
--- the open window is used of the new window of now, and slots ahead count in the
--- new windows that they lie in.
-local function rescale(state, limit, now, was_period_us, was_count)
-  local start, taken = state.start, state.taken
-  state.start, state.taken, state.changed = nil, {}, true
-  for i = 1, math.min(#taken, MAX_AHEAD) do
-    if taken[i] > 0 then
-      local at = math.max(now, start + (i - 1) * was_period_us)
-      local tokens = taken[i]
-      if i == 1 then
-        tokens = math.ceil(tokens * limit.count / was_count)
-      end
-      local begins, place = window_of(state, limit, at)
-      state.start = state.start or begins
-      if place <= MAX_AHEAD then
-        for fill = #state.taken + 1, place do
-          state.taken[fill] = 0
-        end
-        state.taken[place] = state.taken[place] + tokens
-      end
-    end
-  end
-end
-
 -- Windows that ended are forgotten.
 local function forget(state, period_us, now)
   local ended = math.max(0, math.floor((now - state.start) / period_us))
@@ -61,21 +35,50 @@ local function forget(state, period_us, now)
   end
 end
 
-function fixed_window.load(raw, limit, now)
+function fixed_window.load(body, limit, now)
   local state = { taken = {} }
-  if raw then
-    local start, period_us, count, taken = string.match(raw, '^(%d+)/(%d+)/(%d+):([%d,]+)$')
+  if body then
+    local start, taken = string.match(body, '^(%d+):([%d,]+)$')
     if not start then
       return { taken = {}, is_foreign = true }
     end
-    state.start, period_us, count = tonumber(start), tonumber(period_us), tonumber(count)
+    state.start = tonumber(start)
     state.taken[1] = tonumber(taken) -- mostly there is one window
     for tokens in string.gmatch(state.taken[1] and '' or taken, '%d+') do
       state.taken[#state.taken + 1] = tonumber(tokens)
     end
-    forget(state, period_us, now)
-    if state.start and (period_us ~= limit.period_us or count ~= limit.count) then
-      rescale(state, limit, now, period_us, count)
+    forget(state, limit.period_us, now)
+  end
+  return state
+end
+
+local function add(state, place, tokens)
+  for i = #state.taken + 1, place do
+    state.taken[i] = 0
+  end
+  state.taken[place] = state.taken[place] + tokens
+end
+
+-- The share that was used of the open window is used of the new one, and the share of its
+-- time that has passed has passed of it, unless windows begin by the clock. Slots ahead
+-- count in the new windows that they lie in.
+function fixed_window.convert(was, its, limit, now)
+  local state = { taken = {} }
+  if not was.start then
+    return state
+  end
+  if its.period_us == limit.period_us then
+    state.start = was.start
+  elseif limit.option == 'first' then
+    state.start = now - math.floor(math.max(0, now - was.start) * limit.period_us / its.period_us)
+  else
+    state.start = now - now % limit.period_us
+  end
+  for i = 1, math.min(#was.taken, MAX_AHEAD) do
+    local tokens = i == 1 and math.ceil(was.taken[1] * limit.count / its.count) or was.taken[i]
+    local _, place = window_of(state, limit, math.max(now, was.start + (i - 1) * its.period_us))
+    if place <= MAX_AHEAD then
+      add(state, place, tokens)
     end
   end
   return state
@@ -108,10 +111,7 @@ function fixed_window.take(state, limit, cost, at)
   if not state.start then
     state.start = start
   end
-  for i = #state.taken + 1, place do
-    state.taken[i] = 0
-  end
-  state.taken[place] = state.taken[place] + cost
+  add(state, place, cost)
   return start, 0
 end
 
@@ -138,11 +138,54 @@ function fixed_window.status(state, limit, now)
   return math.max(0, limit.count - (state.taken[place] or 0)), start + #state.taken * limit.period_us - now
 end
 
+-- When so many more tokens may have started, besides those that are to be left over in each
+-- window: those of a window evenly over it.
+function fixed_window.due(state, limit, n, keep, now)
+  local start, place = window_of(state, limit, now)
+  if not state.start then
+    place = 1
+  end
+  local most = limit.count - keep
+  while place <= #state.taken and n > most - state.taken[place] do
+    n, start, place = n - math.max(0, most - state.taken[place]), start + limit.period_us, place + 1
+  end
+  local windows = place > #state.taken and math.floor((n - 1) / most) or 0
+  local before = (state.taken[place] or 0) + n - windows * most - 1
+  return math.max(now, start + windows * limit.period_us + math.floor(before * limit.period_us / limit.count))
+end
+
 function fixed_window.store(state, limit, now)
   if not state.start then
     return '', 0
   end
   local taken = table.concat(state.taken, ',')
-  return string.format('%d/%d/%d:%s', state.start, limit.period_us, limit.count, taken),
+  return int(state.start) .. ':' .. taken,
     ttl_ms(state.start + #state.taken * limit.period_us - now)
+end
+
+function fixed_window.give_back(state, limit, cost, _, _, start)
+  if cost == 0 or not state.start or start < state.start then
+    return false
+  end
+  local place = math.floor((start - state.start) / limit.period_us) + 1
+  local taken = state.taken[place]
+  if not taken or taken < cost then
+    return false
+  end
+  state.taken[place] = taken - cost
+  return true
+end
+
+-- What a start cost counts in the window it was in; once that has ended, it is
+-- history.
+function fixed_window.adjust(state, limit, more, _, _, start)
+  if not state.start or start < state.start then
+    return false
+  end
+  local place = math.floor((start - state.start) / limit.period_us) + 1
+  if not state.taken[place] then
+    return false
+  end
+  state.taken[place] = math.max(0, state.taken[place] + more)
+  return true
 end

@@ -15,7 +15,7 @@ local function tell_line(held_us)
   local is_enough = held_us > 0
   for place = 2, #KEYS - 1 do
     local limit = limits[(place - 2) % #limits + 1]
-    if limit.algorithm.hand then
+    if states[place] and limit.algorithm.hand then
       local _, stand_by = hand_slots(key, KEYS[place], limit, states[place], '+inf', held_us)
       if not stand_by then
         is_enough = false

@@ -97,6 +97,11 @@ function pace.passing(state)
   return state.w and 1 or math.huge
 end
 
+-- When so many more tokens may have started, besides those that are to be left over.
+function pace.due(state, limit, n, keep, now)
+  return state.w and math.max(now, state.free_us) + math.floor((n + keep - 1) * 1e12 / rate(state, limit, now)) or now
+end
+
 -- -1 where the rate is the declared one; else what it allows per period.
 function pace.status(state, limit, now)
   if not state.w then
@@ -112,4 +117,44 @@ function pace.save(state, limit, now, key)
   local text = table.concat({ int(state.w), int(state.cut_us), int(state.repeats), int(state.free_us) }, '/')
   local left = math.max(ends(state, limit), state.free_us) - now
   redis.call('SET', key, text, 'PX', int(math.max(1, ttl_ms(left))))
+end
+
+-- The newest reservation can be taken back as if it had never been.
+function pace.give_back(state, _, _, _, _, free, us)
+  if not state.w or state.free_us ~= free then
+    return false
+  end
+  state.free_us = free - us
+  return true
+end
+
+function pace.adjust(state, limit, more, _, now)
+  if not state.w or more < 0 then
+    return false
+  end
+  state.free_us = math.max(state.free_us, now) + math.ceil(more * 1e12 / rate(state, limit, now))
+  return true
+end
+
+-- Learns from refusals that do not say for how long: cuts the rate for a call that was sent at some instant and refused. The reply is
+-- whether it did.
+function pace.hear(state, limit, said, now)
+  if not said.is_slow then
+    return 0
+  end
+  local w = declared(limit)
+  local repeats = 0
+  if state.w then
+    local gap = math.min(GAP_US, limit.period_us)
+    if said.sent_us < state.cut_us or now < state.cut_us + gap then
+      return 0
+    end
+    w = rate(state, limit, said.sent_us)
+    if w > 0.8 * state.w and w < 1.25 * state.w then
+      repeats = math.min(MOST_REPEATS, state.repeats + 1)
+    end
+  end
+  state.w = math.max(w, declared(limit) * LEAST)
+  state.cut_us, state.repeats, state.free_us = now, repeats, math.max(now, state.free_us or 0)
+  return 1
 end

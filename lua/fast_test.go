@@ -16,9 +16,9 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// shortcutClock reads the time from a key. A TTL is so long that no key expires while a
+// testClock reads the time from a key. A TTL is so long that no key expires while a
 // test runs, and a microsecond's difference shows as a second's.
-const shortcutClock = `
+const testClock = `
 local function now_us() return tonumber(redis.call('GET', '{t}clock')) end
 local function int(n) return string.format('%d', n) end
 local function ttl_ms(us) return 1000000000 + us * 1000 end
@@ -32,8 +32,8 @@ func window(count int64, anchor string) Limit {
 	return Limit{Algorithm: "fixed_window", Count: count, PeriodUS: 700_000, Capacity: count, Option: anchor}
 }
 
-// twins are two sets of the same keys: one is asked by the shortcut where there is one,
-// the other by the rest of reserve alone.
+// twins are two sets of the same keys: one is asked by the fast path where that answers, the
+// other by the rest of reserve alone.
 type twins struct {
 	t           *testing.T
 	client      *redis.Client
@@ -49,15 +49,18 @@ func newTwins(t *testing.T, server *throttletest.Server, limits []Limit) *twins 
 	seed := uint64(len(limits))
 	return &twins{
 		t: t, client: server.Client(), limits: limits,
-		quick:  redis.NewScript(opening(shortcutClock) + shortcut(limits) + "return {}"),
-		slow:   redis.NewScript(opening(shortcutClock) + reserve(limits)),
+		quick:  redis.NewScript(strip(testClock + part("read", "attempt", "fast") + "return {}")),
+		slow:   redis.NewScript(strip(testClock + part("read", "attempt") + makers() + part("policy") + lineMaker() + onLimits())),
 		random: rand.New(rand.NewPCG(seed, 21)), now: 1_700_000_000_000_000,
 	}
 }
 
-// keys are those of a call, in one of the two sets.
-func (w *twins) keys(set string, attempt int) []string {
+// keys are those of a call, in one of the two sets; the line's, too, if it heeds that.
+func (w *twins) keys(set string, heeds bool, attempt int) []string {
 	keys := []string{"{t}" + set + "/freeze"}
+	if heeds {
+		keys = append(keys, "{t}"+set+"/line")
+	}
 	for i := range w.limits {
 		keys = append(keys, fmt.Sprintf("{t}%s/%d", set, i))
 	}
@@ -94,25 +97,42 @@ func (w *twins) step() {
 	case 0, 1:
 		w.disturb()
 	case 2: // what something else was left in
-		require.NoError(w.t, w.client.Del(w.t.Context(), append(w.keys("quick", 0), w.keys("slow", 0)...)...).Err())
+		require.NoError(w.t, w.client.Del(w.t.Context(), append(w.keys("quick", true, 0), w.keys("slow", true, 0)...)...).Err())
+	case 3, 4, 5, 6: // nobody is in line any more
+		lines := append(w.client.Keys(w.t.Context(), "{t}*/line*").Val(), "none")
+		require.NoError(w.t, w.client.Del(w.t.Context(), lines...).Err())
 	}
 	times, attempt, wait := 1+w.random.IntN(3), 0, w.random.IntN(2)*500_000
 	if w.random.IntN(3) == 0 {
 		times, attempt = 1, 1+w.random.IntN(50)
 	}
-	args := []any{times, wait, "", 0}
+	first, heeds := 2, w.random.IntN(2) == 0
+	args := append(Head(w.limits...), "reserve")
+	if heeds {
+		first = 3
+		args[len(args)-1] = "ask"
+		args = append(args, 0, 1, 20_000, 2_000_000, times)
+		for range times {
+			args = append(args, []any{"/" + strconv.Itoa(w.random.IntN(50)), ""}[min(1, w.random.IntN(4))])
+		}
+	}
+	place := 0
 	if attempt > 0 {
-		args[3] = len(w.limits) + 2
+		place = len(w.limits) + first
+	}
+	args = append(args, times, wait, "", place)
+	if heeds {
+		args = append(args, "", 1, 1_000_000_000, w.random.IntN(2)*1000*int(w.now/1_000_000_000), 0)
 	}
 	for i := range w.limits {
-		args = append(args, i+2, 1+w.random.IntN(2))
+		args = append(args, i+first, 1+w.random.IntN(2))
 	}
-	w.compare(attempt, args)
+	w.compare(heeds, attempt, args)
 }
 
-func (w *twins) compare(attempt int, args []any) {
+func (w *twins) compare(heeds bool, attempt int, args []any) {
 	ctx, t := w.t.Context(), w.t
-	quick, slow := w.keys("quick", attempt), w.keys("slow", attempt)
+	quick, slow := w.keys("quick", heeds, attempt), w.keys("slow", heeds, attempt)
 	before, _ := w.state(quick)
 	answer := reply(ctx, w.client, w.quick, quick, args)
 	if answer == "[]" {
@@ -144,18 +164,20 @@ func (w *twins) disturb() {
 	}
 	l, name := w.limits[i], strconv.Itoa(i)
 	near := w.now + w.random.Int64N(2_000_000) - 1_000_000
-	bucket := smooth(l.Count, l.Capacity).bucket()
+	numbers := l.numbers()
 	states := []string{
-		"", "list", "something else", "12", "-5/x",
-		fmt.Sprintf("%d/%s", near, bucket.fullText(l.Capacity)),
-		fmt.Sprintf("%d/7s3", near),
-		fmt.Sprintf("%d+1/%s", near, bucket.fullText(l.Capacity)),
-		fmt.Sprintf("%d/%s@%d:1", near, bucket.fullText(l.Capacity), near+100_000),
-		fmt.Sprintf("%d/%s;%d:1:%d:0", near, bucket.fullText(l.Capacity), near+100_000, near),
-		fmt.Sprintf("%d/%d/%d:2", near, l.PeriodUS, l.Count),
-		fmt.Sprintf("%d/%d/%d:1,2", near, l.PeriodUS, l.Count),
-		fmt.Sprintf("%d/%d/%d:4", near, l.PeriodUS+1000, l.Count),
-		fmt.Sprintf("%d/%d/%d:4", near, l.PeriodUS, l.Count+1),
+		"", "list", "something else", "12", "-5/x", numbers, numbers + "x",
+		fmt.Sprintf("%s%d", numbers, near),
+		fmt.Sprintf("7/3s|%d", near),
+		fmt.Sprintf("%s%d|%d|7/3s||%d", numbers, near, w.now, w.now),
+		fmt.Sprintf("7/3s|%d|%d|%s%d|%d", near, w.now, numbers, near, w.now),
+		fmt.Sprintf("%s%d+1", numbers, near),
+		fmt.Sprintf("%s%d@%d:1", numbers, near, near+100_000),
+		fmt.Sprintf("%s%d;%d:1:%d:0", numbers, near, near+100_000, near),
+		fmt.Sprintf("%s%d:2", numbers, near),
+		fmt.Sprintf("%s%d:1,2", numbers, near),
+		fmt.Sprintf("7/3s|%d:4", near),
+		fmt.Sprintf("%s%d:4|%d|7/3s|%d:1|%d", numbers, near, w.now, near, w.now),
 	}
 	state := states[w.random.IntN(len(states))]
 	for _, key := range []string{"{t}quick/" + name, "{t}slow/" + name} {
@@ -184,7 +206,7 @@ func reply(ctx context.Context, client *redis.Client, script *redis.Script, keys
 }
 
 // What answers simple calls says and keeps the same as what answers all.
-func TestShortcutIsTheSame(t *testing.T) {
+func TestFastPathIsTheSame(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string][]Limit{
 		"a bucket":              {smooth(10, 5)},
@@ -211,30 +233,29 @@ func TestShortcutIsTheSame(t *testing.T) {
 	}
 }
 
-// A limit whose tokens are no whole microseconds, or that keeps some, has none, nor has
-// a policy with such a limit, or one of another algorithm.
-func TestShortcutIsForSimpleLimits(t *testing.T) {
+// A limit whose tokens are no whole microseconds, or that keeps some, is not answered fast,
+// nor is a policy with such a limit, or one of another algorithm.
+func TestFastPathIsForSimpleLimits(t *testing.T) {
 	t.Parallel()
 	kept := smooth(10, 5)
 	kept.Kept = 1
-	for _, other := range []Limit{smooth(3, 5), kept, {Algorithm: "sliding_log", Count: 5, PeriodUS: 1_000_000}} {
-		assert.Empty(t, shortcut([]Limit{smooth(10, 5), other}), other)
+	log := Limit{Algorithm: "sliding_log", Count: 5, PeriodUS: 1_000_000, Capacity: 5, Option: "-"}
+	for _, other := range []Limit{smooth(3, 5), kept, log} {
+		w := newTwins(t, throttletest.Embedded(t), []Limit{smooth(10, 5), other})
+		w.set("{t}clock", "1700000000000000")
+		args := append(Head(w.limits...), "reserve", 1, 0, "", 0, 2, 1, 3, 1)
+		assert.Equal(t, "[]", reply(t.Context(), w.client, w.quick, w.keys("quick", false, 0), args), other)
 	}
 }
 
-func TestBucketNumbers(t *testing.T) {
+// What tells numbers apart, and that all of them do.
+func TestNumbers(t *testing.T) {
 	t.Parallel()
-	for limit, want := range map[Limit]struct {
-		bucket bucket
-		text   string
-	}{
-		smooth(10, 5):    {bucket{tokenUS: 100_000, fullUS: 500_000}, "500000u5"},
-		smooth(10, 20):   {bucket{tokenUS: 100_000, fullUS: 2_000_000}, "2s20"},
-		smooth(3, 1):     {bucket{tokenUS: 333_333, tokenParts: 1, fullUS: 333_334}, "333334u1"},
-		smooth(3, 3):     {bucket{tokenUS: 333_333, tokenParts: 1, fullUS: 1_000_000}, "1s3"},
-		smooth(1e7, 1e8): {bucket{tokenUS: 0, tokenParts: 1e6, fullUS: 1e7}, "10s100000000"},
-	} {
-		assert.Equal(t, want.bucket, limit.bucket())
-		assert.Equal(t, want.text, limit.bucket().fullText(limit.Capacity))
-	}
+	limit := smooth(10, 10)
+	assert.Equal(t, "10/1s|", limit.numbers())
+	limit.Capacity, limit.PeriodUS = 20, 1
+	assert.Equal(t, "10/1ub20|", limit.numbers())
+	limit.Extra, limit.Option = 7, "first"
+	assert.Equal(t, "10/1ub20x7:first|", limit.numbers())
+	assert.Equal(t, []any{"1", "token_bucket", "10/1ub20x7:first|", "10", "1", "20", "first", "7", "0", "0"}, Head(limit))
 }

@@ -3,14 +3,15 @@
 -- only where a token would go to waste, as while those before it are still on their
 -- way back from asynq.
 --
--- ARGV, behind those of fragments/line.lua:
+-- ARGV, behind those of parts/line.lua:
 --   idle_us      a slot within this is about to be wasted
 --   patience_us  how far ahead the slot of a woken task may lie
 --   rows         how many there are, and for each its name and its lane's weight
 --   requests     how many there are, and for each:
 --     member, row   how its task stands in line, and the number of its row; 0 for one that
 --                   does not heed the line
-local idle_us, patience_us = next_number(), next_number()
+line.idle_us = next_number()
+local patience_us = next_number()
 local own_rows, asking = {}, {}
 
 for i = 1, next_number() do
@@ -69,25 +70,20 @@ local function open_row(row, place, at, held_by)
 end
 
 local asked = 0
-local current = {}
 
--- Reads how the next requests stand.
-function line.next_run()
-  current.defer_us, current.place, current.may_stand = next_number(), next_number(), next_number() == 1
-end
-
--- The next request's task, or nil if it has nothing to do with the line.
-function line.next_task()
+-- The next request's task, or nil if it has nothing to do with the line; `run` is what its
+-- run tells of it.
+function line.next_task(run)
   asked = asked + 1
   local task = asking[asked]
-  if not task then
+  if not task or not run then
     return nil
   end
   local row = task.row
   row.asked = row.asked + 1
   task.place = tonumber(row.places[row.asked] or nil)
-  task.defer_us, task.may_stand = current.defer_us, current.may_stand
-  task.came = current.place > 0 and current.place or nil -- its place, if it had one
+  task.defer_us, task.may_stand = run.defer_us, run.may_stand
+  task.came = run.place > 0 and run.place or nil -- its place, if it had one
   if task.place then
     if not line.is_measured then -- one of a call is enough
       local woken = redis.call('ZSCORE', line_key('woken'), task.name)
@@ -101,7 +97,7 @@ function line.next_task()
     local place = redis.call('ZSCORE', line_key('recalled'), string.match(task.member, '/(.*)$'))
     task.came = tonumber(place or task.came)
   end
-  task.is_next = task.is_next or not task.place and current.place > 0
+  task.is_next = task.is_next or not task.place and run.place > 0
   if row.silence > 0 then
     -- Somebody of this row asks: it is not silent any more.
     row.silence, row.is_changed, changed = 0, true, true
@@ -123,7 +119,7 @@ end
 -- How far ahead a task's slot may lie. None is sent away from a slot that the next
 -- one would get.
 function line.patience(task, wait_us)
-  return math.max(wait_us, task.is_next and patience_us or idle_us)
+  return math.max(wait_us, task.is_next and patience_us or line.idle_us)
 end
 
 local function leave(task)

@@ -11,12 +11,17 @@
 -- latest refill and the next is `free` for a start there, which is all the same to a
 -- bucket; if there is none, it is gone.
 --
--- State: "<start_us>:<taken>:<period_us>:<capacity>:<last_us>" or, with free tokens,
---        "<start_us>:<taken>-<free>:...": start_us is the latest refill (or the first
---        take), the numbers are those it was counted by, and last_us is the latest
---        slot. Where the limit keeps something, what fragments/spare.lua says comes
---        behind it, in tokens.
+-- Body: "<start_us>:<taken>:<last_us>" or, with free tokens,
+--       "<start_us>:<taken>-<free>:<last_us>": start_us is the latest refill (or the first
+--       take), and last_us is the latest slot. Where the limit keeps something, what
+--       parts/spare.lua says comes behind it, in tokens.
 local interval_bucket = {}
+local spare = make.spare()
+
+-- What a refill brings beyond the capacity runs over.
+function interval_bucket.prepare(limit)
+  limit.count = math.min(limit.count, limit.capacity)
+end
 
 -- Applies the refills until now.
 local function refill(state, period_us, count, now)
@@ -32,48 +37,33 @@ local function refill(state, period_us, count, now)
   end
 end
 
--- Other numbers than those the state was written with: the bucket keeps the share
--- that was used, and the share of the period that has passed. Slots ahead stay
--- where they are, and leave an empty bucket behind.
-local function rescale_interval(state, limit, now, was_period_us, was_capacity)
-  if not state.start then
-    return
+function interval_bucket.load(body, limit, now)
+  if not body then
+    return { taken = 0, free = 0, last = 0 }
   end
-  state.changed, state.free = true, 0
-  if state.last > now then
-    state.start, state.taken = state.last, limit.capacity
-    return
+  local start, taken, free, last, left_over = string.match(body, '^(%d+):(%d+)%-?(%d*):(%d+)(!?[%d,]*)$')
+  if not start then
+    return { taken = 0, free = 0, last = 0, is_foreign = true }
   end
-  state.taken = math.ceil(math.min(state.taken, was_capacity) * limit.capacity / was_capacity)
-  state.start = now - math.floor(math.max(0, now - state.start) * limit.period_us / was_period_us)
+  local state = { start = tonumber(start), taken = tonumber(taken), free = tonumber(free) or 0, last = tonumber(last) }
+  if limit.keeps then
+    state.spare = spare.load(left_over, now, state.last)
+  end
+  refill(state, limit.period_us, limit.count, now)
+  return state
 end
 
-function interval_bucket.load(raw, limit, now)
-  local state = { taken = 0, free = 0, last = 0 }
-  -- What a refill brings beyond the capacity runs over.
-  limit.count = math.min(limit.count, limit.capacity)
-  if raw then
-    local start, taken, free, period_us, capacity, last, left_over =
-      string.match(raw, '^(%d+):(%d+)%-?(%d*):(%d+):(%d+):(%d+)(!?[%d,]*)$')
-    state.start, state.taken, state.last = tonumber(start), tonumber(taken), tonumber(last)
-    if not start then
-      return { taken = 0, free = 0, last = 0, is_foreign = true }
-    end
-    state.free = tonumber(free) or 0
-    period_us, capacity = tonumber(period_us), tonumber(capacity)
-    if limit.keeps then
-      local is_same = period_us == limit.period_us and capacity == limit.capacity
-      state.spare = spare.load(is_same and left_over or '', now, state.last)
-    end
-    if period_us ~= limit.period_us or capacity ~= limit.capacity then
-      -- The old periods end where the new ones begin; refills that the old ones
-      -- brought until now are lost to nobody but the one who changes numbers.
-      rescale_interval(state, limit, now, period_us, capacity)
-    end
-    if state.start then
-      refill(state, limit.period_us, limit.count, now)
-    end
+-- The bucket keeps the share that was used, and the share of the period that has passed.
+-- Slots ahead stay where they are, and leave an empty bucket behind.
+function interval_bucket.convert(was, its, limit, now)
+  local state = { taken = 0, free = 0, last = was.last }
+  if was.start and was.last > now then
+    state.start, state.taken = was.last, limit.capacity
+  elseif was.start then
+    state.taken = math.ceil(math.min(was.taken, its.capacity) * limit.capacity / its.capacity)
+    state.start = now - math.floor(math.max(0, now - was.start) * limit.period_us / its.period_us)
   end
+  state.spare = limit.keeps and spare.load('', now, state.last) or nil
   return state
 end
 
@@ -121,23 +111,12 @@ local function take_keeping(state, limit, cost, at, now, refills)
   state.spare = spare.note(state.spare, before, after, cost, at, now)
 end
 
--- The receipt is the latest refill and what is taken then, marked with the numbers by
--- which it was reckoned: they tell nothing of a bucket that was converted to others.
-local MARKS = 2 ^ 26
-
-local function mark(limit)
-  return (31 * limit.period_us + limit.capacity) % MARKS
-end
-
-local function marked(limit, taken)
-  return taken * MARKS + mark(limit)
-end
-
+-- The receipt is the latest refill and what is taken then.
 function interval_bucket.take(state, limit, cost, at, now)
   state.start = state.start or at
   if finds_free(state, limit, cost, at) then
     state.free = state.free - cost
-    return state.start, marked(limit, 0)
+    return state.start, 0
   end
   local refills = math.max(0, math.floor((at - state.start) / limit.period_us))
   if limit.keeps then
@@ -151,7 +130,15 @@ function interval_bucket.take(state, limit, cost, at, now)
     state.start, state.free = state.start + refills * limit.period_us, 0
   end
   state.last = math.max(state.last, at)
-  return state.start, marked(limit, state.taken)
+  return state.start, state.taken
+end
+
+function interval_bucket.overdraw(state, limit, cost, at, now)
+  local start, before = state.start, state.taken
+  interval_bucket.take(state, limit, cost, at, now)
+  local refills = math.max(0, math.floor((at - state.start) / limit.period_us))
+  local most = limit.capacity + refills * limit.count
+  state.taken = math.min(state.taken, start == state.start and math.max(before, most) or most)
 end
 
 -- Those after which it takes as many refills as after the first.
@@ -170,12 +157,58 @@ function interval_bucket.status(state, limit, now)
   return math.max(0, limit.capacity - state.taken) + state.free, full_at(state, limit) - now
 end
 
+-- When so many more tokens may have started, besides those that are to be left over: those
+-- of a refill evenly over its period.
+function interval_bucket.due(state, limit, n, keep, now)
+  local lacking = n + keep - state.free - (limit.capacity - state.taken)
+  if lacking <= 0 then
+    return now
+  end
+  local refills = math.ceil(lacking / limit.count)
+  local before = lacking - (refills - 1) * limit.count - 1
+  return (state.start or now) + refills * limit.period_us + math.floor(before * limit.period_us / limit.count)
+end
+
 function interval_bucket.store(state, limit, now)
   if not state.start or state.taken == 0 then
     return '', 0
   end
   local taken = int(state.taken) .. (state.free > 0 and '-' .. int(state.free) or '')
-  return string.format('%d:%s:%d:%d:%d', state.start, taken, limit.period_us, limit.capacity, state.last)
+  return string.format('%d:%s:%d', state.start, taken, state.last)
     .. (state.spare and spare.store(state.spare) or ''),
     ttl_ms(full_at(state, limit) - now)
+end
+
+-- Takes back tokens of a take: those that no refill has brought back since.
+local function take_back(state, limit, tokens, now, start, taken)
+  local left = taken - math.max(0, math.floor((now - start) / limit.period_us)) * limit.count
+  if not state.start or state.last > now and left ~= state.taken then
+    return false
+  end
+  tokens = math.min(tokens, left, state.taken)
+  state.taken = state.taken - math.max(0, tokens)
+  return tokens > 0
+end
+
+function interval_bucket.give_back(state, limit, cost, slot, now, start, taken)
+  if take_back(state, limit, cost, now, start, taken) then
+    return true
+  end
+  if not state.start or slot < state.start or slot >= state.start + limit.period_us then
+    return false
+  end
+  state.free = math.min(state.free + cost, state.taken)
+  return cost > 0
+end
+
+function interval_bucket.adjust(state, limit, more, _, now, start, taken)
+  if more < 0 then
+    return take_back(state, limit, -more, now, start, taken)
+  end
+  state.start = state.start or now
+  state.taken = state.taken + more
+  if state.spare then
+    state.spare.low = 0
+  end
+  return true
 end

@@ -59,7 +59,8 @@
 -- first, and the queue as the last: "2:42,3:eu1,7:default,". That of urgent tasks begins
 -- with "!". The `value` of a limit says which of them counts there, 0 for none.
 --
--- ARGV begins with has_lane: 1 if the first value of a row is its lane.
+-- ARGV, behind what parts/policy.lua says, begins with has_lane: 1 if the first value of a
+-- row is its lane.
 local line = { has_lane = next_number() == 1 }
 
 -- The lane of rows of urgent tasks where limits keep something for them: no task's own.
@@ -67,6 +68,7 @@ local URGENT_LANE = '\0'
 
 -- How much earlier than it did an urgent task is taken to have come.
 local URGENT_US = 24 * 3600 * 1000000
+line.urgent_us = URGENT_US
 
 -- Keys are kept for this much longer than the last task's backstop, and a little more, so
 -- that this seldom changes.

@@ -1,5 +1,5 @@
 -- line_stand: tasks that lack a slot of a concurrency limit and stand by for one, with a
--- worker; see fragments/line.lua. Comes behind fragments/line_join.lua.
+-- worker; see parts/line.lua. Comes behind parts/line_join.lua.
 
 -- How long who stands by is believed to be there, after each sign of life.
 local STOOD_US = 3000000

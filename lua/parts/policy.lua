@@ -1,0 +1,387 @@
+-- policy: the limits of a policy with their numbers, and for each request the state that
+-- each limit has for the request's key.
+--
+-- Every operation on a policy is called with the same keys:
+--   KEYS[1]      freeze key
+--   KEYS[2..]    state keys: for each request, for each limit; an operation that
+--                names their places may leave out what it has already, and have
+--                other keys besides
+-- and with arguments that begin with the number of limits and for each of them:
+--   algorithm, numbers, count, period_us, capacity, option, extra, kept, value
+-- and then the name of the operation.
+-- Count, period_us, capacity, option and extra are up to the algorithm; numbers is one
+-- text of them all, see below; kept is how many tokens are for urgent requests alone; and
+-- value is explained in parts/line.lua. What comes behind is up to the operation.
+--
+-- Each algorithm is a function of the table `make` and is made only if a limit has it. It
+-- is a table of functions. `limit` is one of the limits; a `state` is what load made of
+-- the key for this call; times are in us:
+--   prepare(limit)               optional: reckons what follows from the numbers
+--   load(body, limit, now, key)  the state of a key; body is its value if it is a
+--                                string, false if it is missing or no string. Who can
+--                                not read it marks the state `is_foreign`; who keeps no
+--                                string does so to a key of another type. Then nothing
+--                                is written at all
+--   convert(state, was, limit, now)
+--                                for who counts by numbers: the state by those of limit
+--                                that stands for a state by those of `was`
+--   overdraw(state, limit, cost, at, now)
+--                                optional: take, whether or not it passes; leaves no more
+--                                debt than there was, or than that of an empty limit then
+--   earliest(state, limit, cost, from, now, who)
+--                                the first instant, not before `from`, at which
+--                                a request of that cost passes
+--   spread(state, limit, cost, from, now, who)
+--                                the same for a slot ahead of now, where requests
+--                                should not all begin at one instant
+--   keeps_margin                 optional: true if spread is to be asked, too, for what
+--                                passes now and may wait
+--   take(state, limit, cost, at, now, who)
+--                                takes the cost at that instant, which earliest or
+--                                spread allowed; returns two integers, the receipt
+--   passing(state, limit, cost, now)
+--                                optional: how many requests of that cost, one after
+--                                the other, surely pass now, and change what take
+--                                and status return in even steps; or less
+--   take_each(state, limit, cost, requests, at, now, who)
+--                                optional: as many takes of that cost, with the last
+--                                one's receipt, where that is not the same as one take
+--                                of what they cost together
+--   use_by(state, limit, at)     optional: the instant before which a start at `at`
+--                                must be
+--   horizon(state, limit, now, cost, who)
+--                                optional: the instant before which slots must lie
+--   has(state, cost, now, who)   optional: whether `who` has that already, and so may
+--                                have it again whatever is kept
+--   due(state, limit, n, keep, now)
+--                                the first instant by which n tokens may have started
+--                                from now on, besides those that were taken, if `keep`
+--                                tokens are to be left over; where a window opens at
+--                                once, its tokens come evenly. math.huge where nobody
+--                                can tell
+--   status(state, limit, now)    remaining, and reset_after_us
+--   store(state, limit, now)     the value to keep and its TTL in ms; a TTL of 0
+--                                deletes the key
+--   save(state, limit, now, key) instead of store, for what is kept in no string
+--   give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who)
+--                                takes back a take, and tells whether it did
+--   adjust(state, limit, more, slot, now, receipt_1, receipt_2, who)
+--                                takes `more` tokens for a start that was, or
+--                                gives them back if negative, and tells whether
+--
+-- Numbers. Two processes may have different numbers for one limit, as in every rolling
+-- deploy. So a string state of an algorithm with `convert` has a view for each of them:
+-- what was taken, as counted by those numbers. Who asks decides by the view of its own
+-- numbers, and what it takes is counted in all of them. A view begins as what the latest
+-- other one is converted to: the share that was used stays used. After that nothing is
+-- converted any more, so no debt is lost and none is made. The view that was asked last
+-- stays; another ends when nobody has asked by its numbers for one of its periods, and a
+-- minute.
+--
+-- Receipts are those of the view of who took. What is given back changes that view, if
+-- it is still there, and no other.
+--
+-- A take is counted in another view where it would have passed there, which may be later:
+-- that makes the faster of two limits wait for what the burst of the slower one took. A
+-- view that is slower than who takes could never catch up, so it is at most empty.
+--
+-- State: "<numbers>|<body>", where body is up to the algorithm; or, for more views,
+--        "<numbers>|<body>|<asked_us>|<numbers>|..." and so on for each, the last that was asked first,
+--        where asked_us is about when somebody last asked by these numbers.
+-- Numbers are "<count>/<period>", the period in s or u, then if they matter "b<capacity>",
+-- "x<extra>" and ":<option>"; the argument has the "|" behind it.
+local MOST_VIEWS = 3
+-- How long a view is kept at least after it was asked.
+local VIEW_US = 60000000
+-- In how many parts a take is counted in another view, at most.
+local MOST_PARTS = 64
+
+local limits, kept, algorithms = {}, nil, {}
+local argument = 1 + 9 * ARGV[1]
+-- Set by operations that ask, by which views begin and are kept; and by those about what
+-- was taken before, for which no view is to begin.
+local asks, settles = false, false
+
+local function next_text()
+  argument = argument + 1
+  return ARGV[argument]
+end
+
+local function next_number()
+  argument = argument + 1
+  return ARGV[argument] + 0
+end
+
+local function prepare(limit)
+  local prepare_it = limit.algorithm.prepare
+  if prepare_it then
+    prepare_it(limit)
+  end
+  return limit
+end
+
+for i = 1, ARGV[1] + 0 do
+  local at = 9 * i - 7
+  local name, keeps = ARGV[at], ARGV[at + 7] + 0
+  algorithms[name] = algorithms[name] or make[name]()
+  limits[i] = prepare({
+    algorithm = algorithms[name], numbers = ARGV[at + 1], count = ARGV[at + 2] + 0, period_us = ARGV[at + 3] + 0,
+    capacity = ARGV[at + 4] + 0, option = ARGV[at + 5], extra = ARGV[at + 6] + 0, keeps = keeps > 0,
+    value = ARGV[at + 8] + 0,
+  })
+  if kept or keeps > 0 then
+    kept = kept or {}
+    for before = #kept + 1, i - 1 do
+      kept[before] = 0
+    end
+    kept[i] = keeps
+  end
+end
+
+-- The limit with other numbers, or nil if that is not what the text is.
+local function limit_with(numbers, limit)
+  local count, period, unit, burst, extra, option = string.match(numbers, '^(%d+)/(%d+)([su])b?(%d*)x?(%d*):?(%a*)$')
+  if not count then
+    return nil
+  end
+  return prepare({
+    algorithm = limit.algorithm, numbers = numbers .. '|', keeps = limit.keeps, count = tonumber(count),
+    period_us = period * (unit == 's' and 1000000 or 1), capacity = tonumber(burst == '' and count or burst),
+    option = option == '' and '-' or option, extra = tonumber(extra) or 0,
+  })
+end
+
+-- The views of a state, or nil if it is not ours.
+local function read_views(raw, limit)
+  local views, parts = {}, {}
+  for part in string.gmatch(raw .. '|', '([^|]*)|') do
+    parts[#parts + 1] = part
+  end
+  for i = 1, #parts, 3 do
+    local is_own = parts[i] .. '|' == limit.numbers
+    local view = { limit = is_own and limit or limit_with(parts[i], limit), asked_us = tonumber(parts[i + 2]) or now }
+    view.state = view.limit and parts[i + 1] and limit.algorithm.load(parts[i + 1] ~= '' and parts[i + 1], view.limit, now)
+    if not view.state or view.state.is_foreign then
+      return nil
+    end
+    views[#views + 1] = view
+  end
+  return views
+end
+
+-- Until when a view is kept that nobody asks.
+local function view_ends(view)
+  return view.asked_us + math.max(VIEW_US, view.limit.period_us)
+end
+
+-- The state of several views, as the own one is and with the others; or of one that is
+-- not the own.
+local function load_views(raw, limit)
+  local algorithm, views = limit.algorithm, read_views(raw, limit)
+  if not views then
+    local state = algorithm.load(false, limit, now)
+    state.is_foreign = true
+    return state
+  end
+  local own, place, others, first = nil, 1, {}, views[1]
+  for _, view in ipairs(views) do
+    local is_kept = view == first or view_ends(view) > now
+    if view.limit == limit and is_kept then
+      own, place = view, asks and 1 or #others + 1
+    elseif is_kept then
+      others[#others + 1] = view
+    end
+  end
+  local state = own and own.state
+  if not state then
+    if not settles then
+      state = algorithm.convert(first.state, first.limit, limit, now)
+    else
+      state = algorithm.load(false, limit, now)
+      state.is_absent = true
+    end
+    state.changed = asks
+  end
+  if #others > 0 then
+    state.others, state.place, state.asked_us = others, place, own and own.asked_us or now
+    if asks and (first ~= own or now - state.asked_us > math.max(VIEW_US, limit.period_us) / 8) then
+      state.asked_us, state.changed = now, true
+    end
+  end
+  return state
+end
+
+local function load_state(value, limit, key)
+  local algorithm, numbers = limit.algorithm, limit.numbers
+  if not value or not algorithm.convert then
+    return algorithm.load(value, limit, now, key)
+  elseif string.sub(value, 1, #numbers) == numbers and not string.find(value, '|', #numbers + 1, true) then
+    return algorithm.load(string.sub(value, #numbers + 1), limit, now, key)
+  end
+  return load_views(value, limit)
+end
+
+-- Requests that share a key share its state, so that they are decided as if one
+-- by one.
+local states = {}
+
+local function state_at(place, i)
+  local state = states[place]
+  if not state then
+    local limit = limits[i]
+    state = load_state(raw[place], limit, KEYS[place])
+    state.limit, state.is_new = limit, not raw[place]
+    states[place] = state
+  end
+  return state
+end
+
+-- The states of a request's keys, one for each limit, where the keys come request
+-- by request.
+local function states_of(request)
+  local own = {}
+  for i = 1, #limits do
+    own[i] = state_at(1 + (request - 1) * #limits + i, i)
+  end
+  return own
+end
+
+-- Counts what was taken by a limit's numbers in the views of others.
+local function count_in_others(state, limit, cost, at)
+  local algorithm = limit.algorithm
+  for _, view in ipairs(state.others) do
+    local other, its = view.limit, view.state
+    if other.count * limit.period_us < limit.count * other.period_us then
+      local take = algorithm.overdraw or algorithm.take
+      take(its, other, cost, math.max(now, at), now)
+    else
+      local from = at
+      for _ = 1, algorithm.overdraw and 1 or MOST_PARTS do
+        local part = algorithm.overdraw and cost or math.min(cost, other.capacity)
+        from = algorithm.earliest(its, other, math.min(part, other.capacity), from, now)
+        if cost <= 0 or algorithm.horizon and from >= algorithm.horizon(its, other, now) then
+          break
+        end
+        algorithm.take(its, other, part, from, now)
+        cost = cost - part
+      end
+    end
+  end
+end
+
+-- The first instant, not before `from`, at which all limits pass, by each
+-- algorithm's `method` (earliest or spread); and which limit came last to it.
+-- A limit only ever moves the instant later, so this ends when none does.
+-- A slot ahead of another instant than now is looked for from `since`.
+local function first_instant(own, costs, from, method, who, since)
+  local at, held_by = from, 0
+  repeat
+    local before = at
+    for i = 1, #limits do
+      local limit, algorithm = limits[i], limits[i].algorithm
+      local from_us = algorithm.spread == algorithm.earliest and now or since or now
+      local earliest = algorithm[method](own[i], limit, costs[i], at, from_us, who)
+      if earliest > at then
+        at, held_by = earliest, i
+      end
+    end
+  until at == before or #limits == 1
+  return at, held_by
+end
+
+-- Whether the next request is urgent, which is told where something is kept.
+local function next_urgent()
+  return kept and next_number() == 1
+end
+
+-- What a request of these costs must find: what is kept for urgent ones has to be left
+-- over by others.
+local function asked_for(costs, own, urgent, who)
+  if not kept or urgent then
+    return costs
+  end
+  local asked = {}
+  for i = 1, #limits do
+    local has = limits[i].algorithm.has
+    asked[i] = costs[i] + (has and has(own[i], costs[i], now, who) and 0 or kept[i] or 0)
+  end
+  return asked
+end
+
+-- Appends remaining and reset_after_us of every limit to a reply that has n
+-- numbers, and tells how many it has then.
+local function report(reply, n, own)
+  for i = 1, #limits do
+    local limit = limits[i]
+    reply[n + 1], reply[n + 2] = limit.algorithm.status(own[i], limit, now)
+    n = n + 2
+  end
+  return n
+end
+
+-- Returns an error if a key is not ours: what load could not read (is_foreign) was
+-- left by another algorithm, and a key of another type that is about to be written
+-- (or looked at: `peeking`) is somebody else's.
+local function refuse(peeking)
+  for place, state in pairs(states) do
+    local unlike = (state.changed or peeking) and state.is_new and not state.limit.algorithm.save
+    if state.is_foreign or unlike and redis.call('EXISTS', KEYS[place]) == 1 then
+      return redis.error_reply('RAMPMETER key ' .. KEYS[place]
+        .. ' holds something else than the state of its limit; remove it, or rename the limit')
+    end
+  end
+end
+
+-- The value of a state with all its views, and its TTL in ms.
+local function store_views(state, limit)
+  local algorithm = limit.algorithm
+  local body, ttl = algorithm.store(state, limit, now)
+  if not state.others then
+    return (limit.algorithm.convert and limit.numbers or '') .. body, ttl
+  end
+  local views = {}
+  for i, view in ipairs(state.others) do
+    views[i] = view
+  end
+  if not state.is_absent then
+    table.insert(views, state.place, { limit = limit, body = body, ttl = ttl, asked_us = state.asked_us })
+  end
+  local texts = {}
+  for i = 1, math.min(#views, MOST_VIEWS) do
+    local view = views[i]
+    if not view.body then
+      view.body, view.ttl = algorithm.store(view.state, view.limit, now)
+    end
+    texts[i] = view.limit.numbers .. (view.ttl > 0 and view.body or '') .. '|' .. int(view.asked_us)
+    ttl = math.max(ttl, view.ttl, ttl_ms(view_ends(view) - now))
+  end
+  if #views == 1 then
+    return views[1].limit.numbers .. views[1].body, views[1].ttl
+  end
+  return table.concat(texts, '|'), ttl
+end
+
+-- Writes every state that was marked changed, each key once; or nothing at all,
+-- and returns an error, if one of them is not ours.
+local function save()
+  local refused = refuse()
+  if refused then
+    return refused
+  end
+  for place, state in pairs(states) do
+    if state.changed then
+      local key = KEYS[place]
+      local algorithm = state.limit.algorithm
+      if algorithm.save then
+        algorithm.save(state, state.limit, now, key)
+      else
+        local value, ttl = store_views(state, state.limit)
+        if ttl > 0 then
+          redis.call('SET', key, value, 'PX', int(ttl))
+        else
+          redis.call('DEL', key)
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,250 @@
+package throttle_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+// versions are two processes that have other numbers for one limit, as while the other
+// half of a fleet is still to be deployed.
+type versions struct {
+	*testLimiter
+	kind     string
+	limits   [2]policy.Limit
+	limiters [2]*throttle.Limiter
+	starts   []time.Time
+}
+
+func newVersions(b *testLimiter, kind string, limits [2]policy.Limit) *versions {
+	v := &versions{testLimiter: b, kind: kind, limits: limits}
+	for i := range limits {
+		b.change(limits[i])
+		v.limiters[i] = b.limiter
+	}
+	return v
+}
+
+// randomVersions are random numbers for a limit of a kind; half of them differ in one thing.
+func randomVersions(random *rand.Rand, kind string) [2]policy.Limit {
+	limits := [2]policy.Limit{numbersOf(random, kind), numbersOf(random, kind)}
+	switch random.IntN(4) {
+	case 0:
+		limits[1].Rate.Period = limits[0].Rate.Period
+	case 1:
+		limits[1].Rate.Period, limits[1].Burst = limits[0].Rate.Period, limits[0].Burst
+	}
+	for i := range limits {
+		if kind == "sliding_window" {
+			limits[i].Precision = limits[i].Rate.Period / 10
+		}
+	}
+	return limits
+}
+
+func numbersOf(random *rand.Rand, kind string) policy.Limit {
+	periods := []time.Duration{200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
+	limit := fivePerMinute()[kind]
+	limit.Rate = policy.Rate{Count: 2 + random.Int64N(40), Period: periods[random.IntN(len(periods))]}
+	if limit.Algorithm == policy.TokenBucket {
+		limit.Burst = 1 + random.Int64N(30)
+	}
+	return limit
+}
+
+// ask has a process take all that it gets at a time.
+func (v *versions) ask(process int, wait time.Duration) {
+	v.t.Helper()
+	for {
+		r, err := v.limiters[process].Reserve(v.t.Context(), request(wait))
+		require.NoError(v.t, err)
+		if r.Outcome != throttle.Granted {
+			return
+		}
+		v.starts = append(v.starts, r.At)
+	}
+}
+
+// envelope is what a limit allows in an interval of that length, both ends included.
+func envelope(kind string, burst, perSecond float64, period, t time.Duration) float64 {
+	count := perSecond * period.Seconds()
+	switch kind {
+	case "token_bucket":
+		return burst + perSecond*t.Seconds()
+	case "interval_bucket":
+		return burst + min(count, burst)*float64(t/period+1)
+	case "sliding_window":
+		return count * float64(t/period+1)
+	default:
+		return count * float64(t/period+2)
+	}
+}
+
+func rateOf(l policy.Limit) float64 { return float64(l.Rate.Count) / l.Rate.Period.Seconds() }
+
+// usableRate is the rate at which a limit starts at least, of which nothing is left.
+func usableRate(kind string, l policy.Limit) float64 {
+	switch kind {
+	case "interval_bucket":
+		return float64(min(l.Rate.Count, l.Burst)) / l.Rate.Period.Seconds()
+	case "sliding_window":
+		return rateOf(l) * 10 / 11
+	default:
+		return rateOf(l)
+	}
+}
+
+// most is what the looser numbers allow in an interval. Of two limits neither of which is
+// the looser one, one may have the larger burst, and the other the higher rate.
+func (v *versions) most(t time.Duration) float64 {
+	a, b := v.limits[0], v.limits[1]
+	both := max(envelope(v.kind, float64(a.Burst), rateOf(a), a.Rate.Period, t), envelope(v.kind, float64(b.Burst), rateOf(b), b.Rate.Period, t))
+	looser := func(a, b policy.Limit) bool {
+		return a.Rate.Period == b.Rate.Period && a.Rate.Count >= b.Rate.Count && a.Burst >= b.Burst ||
+			v.kind == "token_bucket" && rateOf(a) >= rateOf(b) && a.Burst >= b.Burst
+	}
+	if looser(a, b) || looser(b, a) {
+		return both
+	}
+	burst := envelope(v.kind, float64(max(a.Burst, b.Burst)), 0, a.Rate.Period, 0)
+	for _, l := range v.limits {
+		burst = max(burst, envelope(v.kind, float64(l.Burst), rateOf(l), l.Rate.Period, 0))
+	}
+	return burst + max(rateOf(a), rateOf(b))*t.Seconds()
+}
+
+// Laws 1, 6 and 9 while two versions of a limit's numbers are in use: never more starts
+// than the looser numbers allow, nor less than the stricter ones do.
+func TestTwoVersionsOfNumbers(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"token_bucket", "interval_bucket", "fixed_window_clock", "fixed_window_first", "sliding_window"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			eachStory(t, 24, 2, func(t *testing.T, start makeLimiter, seed uint64) {
+				random := rand.New(rand.NewPCG(seed, 77))
+				limits := randomVersions(random, kind)
+				demand := random.IntN(4) // by both, the one, the other, or in turns
+				wait := time.Duration(random.IntN(3)/2) * 300 * time.Millisecond
+				story := fmt.Sprintf("story %d: %s and %s, demand %d, wait %s", seed, limits[0].String(), limits[1].String(), demand, wait)
+				v := newVersions(start(limits[0]), kind, limits)
+				const step, lasts = 10 * time.Millisecond, 6 * time.Second
+				for now := time.Duration(0); now < lasts; now += step {
+					v.at(now)
+					for _, process := range random.Perm(2) {
+						switch demand {
+						case 0:
+						case 3:
+							if int(now/(700*time.Millisecond))%2 != process {
+								continue
+							}
+						default:
+							if process != demand-1 && now%time.Second != 0 { // now and then
+								continue
+							}
+						}
+						v.ask(process, wait)
+					}
+				}
+				share := 0.9
+				if demand == 3 {
+					share = 0.7 // who comes to its turn may have to wait for its own refill
+				}
+				v.judge(story, noon.Add(lasts), share)
+			})
+		})
+	}
+}
+
+func (v *versions) judge(story string, end time.Time, share float64) {
+	v.t.Helper()
+	slices.SortFunc(v.starts, time.Time.Compare)
+	for i, from := range v.starts {
+		for j := i; j < len(v.starts); j += 1 + (len(v.starts)-i)/40 {
+			if most := v.most(v.starts[j].Sub(from)); float64(j-i+1) > most+1e-6 {
+				require.Fail(v.t, "over", "%s: %d starts in %s from %s on; the looser numbers allow %.1f",
+					story, j-i+1, v.starts[j].Sub(from), from.Sub(noon), most)
+			}
+		}
+	}
+	least := share * min(usableRate(v.kind, v.limits[0]), usableRate(v.kind, v.limits[1])) * end.Sub(noon).Seconds()
+	within := len(v.starts)
+	for within > 0 && v.starts[within-1].After(end) {
+		within--
+	}
+	assert.GreaterOrEqual(v.t, float64(within), least-1, story)
+}
+
+// The figure of before: 328 starts in a second.
+func TestTwoVersionsOfABucket(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		v := newVersions(newTestLimiterOn(t, server, bucket("l", 1, time.Second, 1)), "token_bucket",
+			[2]policy.Limit{bucket("l", 100, time.Second, 20), bucket("l", 50, time.Second, 20)})
+		for now := time.Duration(0); now <= time.Second; now += 5 * time.Millisecond {
+			v.at(now)
+			v.ask(0, 0)
+			v.ask(1, 0)
+		}
+		assert.Equal(t, 120, len(v.starts))
+	})
+}
+
+// A changed count keeps the window that is open, and the share that was used of it; and
+// what older numbers took comes back to those alone.
+func TestWindowOutlivesAChange(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newTestLimiterOn(t, server, window("w", 100, time.Hour, policy.AnchorFirst))
+		var held []*throttle.Reservation
+		for range 100 {
+			held = append(held, b.reserve(0))
+		}
+		b.at(59 * time.Minute)
+		require.Equal(t, time.Minute, b.reserve(0).RetryAfter())
+		b.change(window("w", 200, time.Hour, policy.AnchorFirst))
+		require.Equal(t, time.Minute, b.reserve(0).RetryAfter())
+
+		b.change(window("w", 10, time.Hour, policy.AnchorFirst))
+		require.Equal(t, throttle.Denied, b.reserve(0).Outcome)
+		for _, r := range held[:10] {
+			require.NoError(t, r.Cancel(t.Context()))
+		}
+		assert.Equal(t, throttle.Denied, b.reserve(0).Outcome)
+		b.change(window("w", 100, time.Hour, policy.AnchorFirst))
+		for i := range 11 {
+			assert.Equal(t, i < 10, b.reserve(0).Outcome == throttle.Granted, strconv.Itoa(i))
+		}
+	})
+}
+
+// A view that nobody asks ends, and then the state is as short as before.
+func TestViewsEnd(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		other := limit
+		other.Rate.Count = 7
+		b := newTestLimiter(t, limit)
+		b.reserve(0)
+		b.change(other)
+		b.reserve(0)
+		two := len(b.client.Get(t.Context(), "rm:{api}:l").Val())
+		b.at(59 * time.Second)
+		b.reserve(0)
+		assert.Greater(t, len(b.client.Get(t.Context(), "rm:{api}:l").Val()), two/2)
+		b.at(61 * time.Second)
+		b.reserve(0)
+		state := b.client.Get(t.Context(), "rm:{api}:l").Val()
+		assert.Less(t, len(state), two*2/3, state)
+		assert.Equal(t, "7/60s", state[:5])
+	}, "sliding_log", "concurrency")
+}
