@@ -7,6 +7,7 @@ package lua
 import (
 	"embed"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -43,7 +44,7 @@ func WithClock(clock string, limits ...Limit) Scripts {
 	// Renewing and releasing is about leases alone.
 	onLeases := clock + policy(only(limits, "concurrency"), "_back")
 	onUpstream := clock + policy(only(limits, "upstream", "pace"), "_back", "_hear")
-	logOnly := read("fragments/sliding_log.lua") + read("fragments/sliding_log_back.lua")
+	logOnly := read("fragments/sliding_log.lua")
 	inLine := onPolicy + read("fragments/line.lua")
 	hand := read("fragments/line_hand.lua")
 	tell := hand + read("fragments/line_tell.lua")
@@ -159,7 +160,9 @@ func algorithm(name string, hasOthers bool, besides []string) []string {
 		fragments = []string{name, "put_off"}
 	}
 	for _, suffix := range besides {
-		fragments = append(fragments, name+suffix)
+		if _, err := fs.Stat(files, "fragments/"+name+suffix+".lua"); err == nil { // or else it stands in the algorithm's own
+			fragments = append(fragments, name+suffix)
+		}
 	}
 	return fragments
 }

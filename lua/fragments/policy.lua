@@ -45,11 +45,15 @@
 --                                optional: the instant before which slots must lie
 --   has(state, cost, now, who)   optional: whether `who` has that already, and so may
 --                                have it again whatever is kept
+--   supply(state, limit, till, now)
+--                                optional: how many tokens may start from now until
+--                                `till` besides those that are taken; or less, and never
+--                                more than count
 --   status(state, limit, now)    remaining, and reset_after_us
 --   store(state, limit, now)     the value to keep and its TTL in ms; a TTL of 0
 --                                deletes the key
 --   save(state, limit, now, key) instead of store, for what is kept in no string
--- and in fragments/<algorithm>_back.lua, for the operations that need them:
+-- and for the operations that need them, here or in fragments/<algorithm>_back.lua:
 --   give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who)
 --                                takes back a take, and tells whether it did
 --   adjust(state, limit, more, slot, now, receipt_1, receipt_2, who)
