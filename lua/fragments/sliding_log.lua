@@ -13,22 +13,25 @@
 -- which all would begin at once, since each token comes back a period after it
 -- went.
 --
--- State: a sorted set whose scores rise with its members, so that ranges of members can
--- be counted:
---   "s<slot_us>/<number>/<cost>.<who>"
---                          a start; no two starts of a key have one number
+-- State: a sorted set whose members are in the order of their names, too, so that ranges
+-- of names can be counted:
 --   "a<slot_us>/<number>"  a start of which the tokens beyond the first, as a binary
 --                          number, have the digit 1; "b": the digit 2, "c": the digit 4,
 --                          and so on. So the tokens before an instant are counted by one
---                          command for each digit, however many there are
+--                          command for each digit, however many there are. Scores are 0
+--   "s<slot_us>/<number>/<cost>.<who>"
+--                          a start, by its instant; no two starts of a key have one number
 --   "~" or "~<from_us>/<till_us>/<cost>/<count>/<period_us>"
---                          last of all, by the last number given and how many digits are
---                          in use, as <number> + (<digits> + 1/2) / 16; and what a long
---                          search has found: a request of that cost or more passes at no
---                          instant from `from` to before `till`
+--                          last of all, at AFTER_ALL + 2 x (16 x the last number given +
+--                          how many digits are in use); and what a long search has found:
+--                          a request of that cost or more passes at no instant from
+--                          `from` to before `till`
 -- What is older than a period, and than a clock may be set back, is forgotten by later
 -- changes, MOST_FORGOTTEN starts at a time.
 local sliding_log = { keeps_margin = true }
+
+-- After all instants that a double holds exactly.
+local AFTER_ALL = 9007199254740992
 
 -- By how much a clock may be set back, as when a replica takes over, and all starts
 -- that count by then are still known; no more than a period.
@@ -37,7 +40,8 @@ local MOST_SET_BACK_US = 1000000
 -- What starts that may wait keep from others beyond a period, as a share of it, and at most.
 local MARGIN, MOST_MARGIN_US = 1 / 100, 20000
 
--- As many starts as one call adds.
+-- How many starts one call forgets, which is as many as one adds, and those of the same
+-- instant as the last.
 local MOST_FORGOTTEN = 1024
 
 -- No limit has more tokens, so more could close nothing else.
@@ -55,20 +59,21 @@ local MOST_ARGUMENTS = 4000
 -- Instants and starts, as members have them.
 local AT, NAME = '%016d', '%016d/%06d'
 
--- How members begin: those of all starts, and those that tell of a digit.
-local KINDS = { [0] = 's', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm', 'n' }
+-- How members begin that tell of a digit.
+local KINDS = { 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm', 'n' }
 
 -- What of the key is read at once: what stands last, and the last start. The rest is
--- looked up as it is needed. What this call takes stands in `runs` until save: the
--- instants at which it does, in order, and the tokens taken there and before.
+-- looked up as it is needed. What this call takes stands in `runs` until save: at which
+-- instants, in order; which places its tokens have among all; and how many were taken
+-- there and before.
 function sliding_log.load(raw, limit, _, key)
-  local state = { key = key, number = 0, digits = 0, last = 0, latest = 0, tokens = {}, starts = {},
+  local state = { key = key, number = 0, digits = 0, last = 0, latest = 0, tokens = { 0 }, starts = { 0 },
     slots = {}, runs = {}, added = {}, removed = {}, closed = { from = 0, till = 0, cost = math.huge } }
   local top = not raw and redis.pcall('ZREVRANGE', key, 0, 1, 'WITHSCORES')
   if not top or top.err or top[1] and string.sub(top[1], 1, 1) ~= '~' then
     state.is_foreign = true
   elseif top[1] then
-    state.header, state.number, state.digits = top[1], math.floor(top[2]), math.floor(top[2] % 1 * 16)
+    state.header, state.number, state.digits = top[1], math.floor((top[2] - AFTER_ALL) / 32), top[2] % 32 / 2
     state.last = tonumber(top[3] and string.match(top[3], '^s(%d+)') or 0)
     state.latest = state.last
     local from, till, cost, count, period_us = string.match(top[1], '^~(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
@@ -83,33 +88,31 @@ end
 local function stored_before(state, at)
   at = math.min(at, state.last + 1)
   if not state.tokens[at] then
-    local ends, tokens, starts = string.format(AT, at), 0, 0
-    for digit = state.last > 0 and state.digits or -1, 0, -1 do
-      starts = redis.call('ZLEXCOUNT', state.key, '[' .. KINDS[digit], '(' .. KINDS[digit] .. ends)
-      tokens = tokens + math.max(1, 2 ^ (digit - 1)) * starts
+    local starts = redis.call('ZCOUNT', state.key, '(0', '(' .. int(at))
+    state.tokens[at], state.starts[at] = starts, starts
+    for digit = 1, state.digits do
+      local more = redis.call('ZLEXCOUNT', state.key, '[' .. KINDS[digit], '(' .. KINDS[digit] .. string.format(AT, at))
+      state.tokens[at] = state.tokens[at] + 2 ^ (digit - 1) * more
     end
-    state.tokens[at], state.starts[at] = tokens, starts
   end
   return state.tokens[at], state.starts[at]
 end
 
--- How many of the runs come first that are as asked for, and how many tokens they took.
-local function first_runs(state, is_first)
+-- How many of the runs come first whose `field` is not above a value, and how many
+-- tokens they took. Fields rise from run to run.
+local function first_runs(state, field, value)
   local low, high = 0, #state.runs
   while low < high do
     local middle = math.floor((low + high) / 2)
-    if is_first(state.runs[middle + 1]) then
-      low = middle + 1
-    else
-      high = middle
-    end
+    local is_behind = state.runs[middle + 1][field] <= value
+    low, high = is_behind and middle + 1 or low, is_behind and high or middle
   end
   return low, low > 0 and state.runs[low].taken or 0
 end
 
 -- How many tokens are before an instant.
 local function tokens_before(state, at)
-  local _, taken = first_runs(state, function(run) return run.at < at end)
+  local _, taken = first_runs(state, 'at', at - 1)
   return stored_before(state, at) + taken
 end
 
@@ -117,9 +120,9 @@ end
 -- that were stored. A stored one is looked for among the starts that can have it: each
 -- has one token, and all together have only so many more.
 local function token_at(state, place)
-  local i, taken = first_runs(state, function(run) return stored_before(state, run.at + 1) + run.taken <= place end)
+  local i, taken = first_runs(state, 'ends', place)
   local run = state.runs[i + 1]
-  if run and stored_before(state, run.at + 1) + taken <= place then
+  if run and run.begins <= place then
     return run.at
   end
   place = place - taken
@@ -197,10 +200,12 @@ local function list_members(state, list, name, cost, who)
 end
 
 function sliding_log.take(state, _, cost, at, _, who)
-  local first, taken = first_runs(state, function(run) return run.at <= at end)
-  table.insert(state.runs, first + 1, { at = at, taken = taken })
-  for i = first + 1, #state.runs do
-    state.runs[i].taken = state.runs[i].taken + cost
+  local first, taken = first_runs(state, 'at', at)
+  local place = stored_before(state, at + 1) + taken
+  table.insert(state.runs, first + 1, { at = at, taken = taken + cost, begins = place, ends = place + cost })
+  for i = first + 2, #state.runs do
+    local run = state.runs[i]
+    run.taken, run.begins, run.ends = run.taken + cost, run.begins + cost, run.ends + cost
   end
   state.number, state.latest = state.number + 1, math.max(state.latest, at)
   list_members(state, state.added, string.format(NAME, at, state.number), cost, who)
@@ -270,18 +275,19 @@ function sliding_log.save(state, limit, now, key)
   if #state.removed > 0 then
     redis.call('ZREM', key, unpack(state.removed))
   end
-  local arguments = { string.format('%.5f', state.number + (state.digits + 0.5) / 16), header }
+  local arguments = { int(AFTER_ALL + 2 * (16 * state.number + state.digits)), header }
   for i, member in ipairs(state.added) do
-    arguments[2 * i + 1], arguments[2 * i + 2] = '0', member
+    arguments[2 * i + 1], arguments[2 * i + 2] = string.sub(member, 1, 1) == 's' and string.sub(member, 2, 17) or '0', member
   end
   for first = 1, #arguments, MOST_ARGUMENTS do
     redis.call('ZADD', key, unpack(arguments, first, math.min(first + MOST_ARGUMENTS - 1, #arguments)))
   end
-  local ends = string.format(AT, now - memory_us + 1)
-  local last = redis.call('ZRANGEBYLEX', key, '[s', '(s' .. ends, 'LIMIT', MOST_FORGOTTEN - 1, 1)[1]
-  ends = last and string.match(last, '^s(%d+/%d+)') .. '0' or ends
-  for digit = 0, state.digits do
-    redis.call('ZREMRANGEBYLEX', key, '[' .. KINDS[digit], '(' .. KINDS[digit] .. ends)
+  local ends = now - memory_us + 1
+  local last = redis.call('ZRANGEBYSCORE', key, '(0', '(' .. int(ends), 'LIMIT', MOST_FORGOTTEN - 1, 1)[1]
+  ends = last and string.sub(last, 2, 17) + 1 or ends
+  redis.call('ZREMRANGEBYSCORE', key, '(0', '(' .. int(ends))
+  for digit = 1, state.digits do
+    redis.call('ZREMRANGEBYLEX', key, '[' .. KINDS[digit], '(' .. KINDS[digit] .. string.format(AT, ends))
   end
   redis.call('PEXPIRE', key, int(ttl_ms(state.latest + memory_us - now))) -- which removes it if that is no time
 end
