@@ -68,7 +68,8 @@ local KINDS = { 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm',
 -- there and before.
 function sliding_log.load(raw, limit, _, key)
   local state = { key = key, number = 0, digits = 0, last = 0, latest = 0, tokens = { 0 }, starts = { 0 },
-    slots = {}, runs = {}, added = {}, removed = {}, closed = { from = 0, till = 0, cost = math.huge } }
+    slots = {}, runs = {}, added = {}, removed = {}, closed = { from = 0, till = 0, cost = math.huge },
+    apart_us = limit.period_us + math.min(MOST_MARGIN_US, math.floor(limit.period_us * MARGIN)) }
   local top = not raw and redis.pcall('ZREVRANGE', key, 0, 1, 'WITHSCORES')
   if not top or top.err or top[1] and string.sub(top[1], 1, 1) ~= '~' then
     state.is_foreign = true
@@ -88,7 +89,8 @@ end
 local function stored_before(state, at)
   at = math.min(at, state.last + 1)
   if not state.tokens[at] then
-    local starts = redis.call('ZCOUNT', state.key, '(0', '(' .. int(at))
+    local is_all = at > state.last and state.digits == 0
+    local starts = is_all and redis.call('ZCARD', state.key) - 1 or redis.call('ZCOUNT', state.key, '(0', '(' .. int(at))
     state.tokens[at], state.starts[at] = starts, starts
     for digit = 1, state.digits do
       local more = redis.call('ZLEXCOUNT', state.key, '[' .. KINDS[digit], '(' .. KINDS[digit] .. string.format(AT, at))
@@ -121,13 +123,12 @@ end
 -- has one token, and all together have only so many more.
 local function token_at(state, place)
   local i, taken = first_runs(state, 'ends', place)
-  local run = state.runs[i + 1]
+  local run, stored = state.runs[i + 1], place - taken
   if run and run.begins <= place then
     return run.at
   end
-  place = place - taken
   local tokens, starts = stored_before(state, state.last + 1)
-  local low, high = math.max(0, place - tokens + starts), math.min(place, starts - 1)
+  local low, high = math.max(0, stored - tokens + starts), math.min(stored, starts - 1)
   while true do
     local middle = math.floor((low + high) / 2)
     local rank = int(starts - middle)
@@ -135,7 +136,7 @@ local function token_at(state, place)
     state.slots[rank] = at
     if low == high then
       return at
-    elseif stored_before(state, at + 1) > place then
+    elseif stored_before(state, at + 1) > stored then
       high = middle
     else
       low = middle + 1
@@ -179,12 +180,8 @@ function sliding_log.earliest(state, limit, cost, from, now)
   return at
 end
 
-local function period_and_margin(limit)
-  return limit.period_us + math.min(MOST_MARGIN_US, math.floor(limit.period_us * MARGIN))
-end
-
 function sliding_log.spread(state, limit, cost, from)
-  return (first_passing(state, limit, period_and_margin(limit), cost, from))
+  return (first_passing(state, limit, state.apart_us, cost, from))
 end
 
 -- Lists the members of a start.
@@ -225,7 +222,7 @@ local function left_within(state, limit, period_us, now)
 end
 
 function sliding_log.passing(state, limit, cost, now)
-  return math.floor(left_within(state, limit, period_and_margin(limit), now) / cost)
+  return math.floor(left_within(state, limit, state.apart_us, now) / cost)
 end
 
 -- What remains is what can not be refused now: slots ahead count if an interval
@@ -282,12 +279,14 @@ function sliding_log.save(state, limit, now, key)
   for first = 1, #arguments, MOST_ARGUMENTS do
     redis.call('ZADD', key, unpack(arguments, first, math.min(first + MOST_ARGUMENTS - 1, #arguments)))
   end
-  local ends = now - memory_us + 1
-  local last = redis.call('ZRANGEBYSCORE', key, '(0', '(' .. int(ends), 'LIMIT', MOST_FORGOTTEN - 1, 1)[1]
-  ends = last and string.sub(last, 2, 17) + 1 or ends
-  redis.call('ZREMRANGEBYSCORE', key, '(0', '(' .. int(ends))
-  for digit = 1, state.digits do
-    redis.call('ZREMRANGEBYLEX', key, '[' .. KINDS[digit], '(' .. KINDS[digit] .. string.format(AT, ends))
-  end
   redis.call('PEXPIRE', key, int(ttl_ms(state.latest + memory_us - now))) -- which removes it if that is no time
+  if stored_before(state, now - limit.period_us + 1) > 0 then
+    local ends = now - memory_us + 1
+    local last = redis.call('ZRANGEBYSCORE', key, '(0', '(' .. int(ends), 'LIMIT', MOST_FORGOTTEN - 1, 1)[1]
+    ends = last and string.sub(last, 2, 17) + 1 or ends
+    redis.call('ZREMRANGEBYSCORE', key, '(0', '(' .. int(ends))
+    for digit = 1, state.digits do
+      redis.call('ZREMRANGEBYLEX', key, '[' .. KINDS[digit], '(' .. KINDS[digit] .. string.format(AT, ends))
+    end
+  end
 end
