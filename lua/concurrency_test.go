@@ -42,7 +42,7 @@ return reply`
 func TestSlotsInTheHandsOfTheLine(t *testing.T) {
 	t.Parallel()
 	type lease struct{ cost, ends int64 }
-	script := redis.NewScript(slotClock + read("fragments/concurrency.lua") + slotCalls)
+	script := redis.NewScript(slotClock + read("algorithms/concurrency.lua") + slotCalls)
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		random, now := rand.New(rand.NewPCG(10, 1)), int64(1_700_000_000_000_000)
 		leases := map[string]lease{}

@@ -106,14 +106,18 @@ func (w *twins) step() {
 	if w.random.IntN(3) == 0 {
 		times, attempt = 1, 1+w.random.IntN(50)
 	}
-	first, heeds := 2, w.random.IntN(2) == 0
+	first, heeds, parks := 2, w.random.IntN(2) == 0, w.random.IntN(4) > 0
 	args := append(Head(w.limits...), "reserve")
 	if heeds {
 		first = 3
 		args[len(args)-1] = "ask"
-		args = append(args, 0, 1, 20_000, 2_000_000, times)
+		args = append(args, 8+2*times, 0, 20_000, 2_000_000, 1, "0:,", 1, times)
 		for range times {
-			args = append(args, []any{"/" + strconv.Itoa(w.random.IntN(50)), ""}[min(1, w.random.IntN(4))])
+			if parks {
+				args = append(args, "/"+strconv.Itoa(w.random.IntN(50)), 1)
+			} else {
+				args = append(args, "", 0)
+			}
 		}
 	}
 	place := 0
@@ -122,7 +126,11 @@ func (w *twins) step() {
 	}
 	args = append(args, times, wait, "", place)
 	if heeds {
-		args = append(args, "", 1, 1_000_000_000, w.random.IntN(2)*1000*int(w.now/1_000_000_000), 0)
+		since := 0
+		if parks {
+			since = w.random.IntN(2) * 1000 * int(w.now/1_000_000_000)
+		}
+		args = append(args, 1_000_000_000, since, 0)
 	}
 	for i := range w.limits {
 		args = append(args, i+first, 1+w.random.IntN(2))
@@ -226,8 +234,8 @@ func TestFastPathIsTheSame(t *testing.T) {
 				for range steps {
 					w.step()
 				}
-				assert.Greater(t, w.simple, steps/6)
-				assert.Greater(t, w.others, steps/6)
+				assert.Greater(t, w.simple, steps/7)
+				assert.Greater(t, w.others, steps/7)
 			})
 		})
 	}

@@ -122,7 +122,11 @@ func (c *policyCalls) requests(operation string, claims []*claim) (keys []string
 		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first), attempt)
 		args = c.priority(args, first)
 		if inLine {
-			args = append(args, first.deferUS(), first.since, first.request.StandBy)
+			since := first.since
+			if !first.parks() {
+				since = 0
+			}
+			args = append(args, first.deferUS(), since, first.request.StandBy)
 		}
 		for i := range c.policy.Limits {
 			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])

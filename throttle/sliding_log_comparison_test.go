@@ -22,14 +22,12 @@ type logOracle struct {
 	starts        []logStart // by their instants, those of one instant as they came
 	granted       []int64    // the instant of each granted reservation
 	granting      bool       // in the script call of now
-	latest        int64      // of what it granted
 }
 
-// logStart is one start. One that cost more than the whole limit weighs no more
-// than that (but 2 at least): there is nothing more to close.
+// logStart is one start.
 type logStart struct {
-	at, cost, weight int64
-	nth              int
+	at, cost int64
+	nth      int
 }
 
 func newLogOracle(l policy.Limit) oracle {
@@ -40,7 +38,7 @@ func newLogOracle(l policy.Limit) oracle {
 func (o *logOracle) within(from, period int64) (sum int64) {
 	for _, s := range o.starts {
 		if s.at >= from && s.at < from+period {
-			sum += s.weight
+			sum += s.cost
 		}
 	}
 	return sum
@@ -84,19 +82,19 @@ func (o *logOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 	case at > now:
 		return false, at
 	}
-	start := logStart{at: at, cost: cost, weight: cost, nth: len(o.granted)}
+	start := logStart{at: at, cost: cost, nth: len(o.granted)}
 	o.granted = append(o.granted, at)
 	o.insert(start)
-	o.latest, o.granting = max(at, o.latest), true
+	o.granting = true
 	return true, at
 }
 
 // ended forgets, after a script call, whatever it granted.
 func (o *logOracle) ended(now int64) {
 	if o.granting {
-		o.forget(now, o.latest)
+		o.forget(now)
 	}
-	o.latest, o.granting = 0, false
+	o.granting = false
 }
 
 func (o *logOracle) insert(start logStart) {
@@ -107,24 +105,11 @@ func (o *logOracle) insert(start logStart) {
 	o.starts = slices.Insert(o.starts, place, start)
 }
 
-// forget drops what is two periods old, or a second older than one: a little with
-// each change, whole instants until enough tokens are gone, and everything if the
-// last start is that old. It shows only when the clock is set further back.
-func (o *logOracle) forget(now, last int64) {
-	const enough = 128
+// forget drops what is two periods old, or a second older than one, with each change.
+// It shows only when the clock is set further back.
+func (o *logOracle) forget(now int64) {
 	old := now - o.period - min(o.period, time.Second.Microseconds())
-	until, tokens := old, int64(0)
-	for _, s := range o.starts {
-		last = max(last, s.at)
-		tokens += s.weight
-		if tokens >= enough && tokens-s.weight < enough {
-			until = min(until, s.at)
-		}
-	}
-	if last <= old {
-		until = last
-	}
-	o.starts = slices.DeleteFunc(o.starts, func(s logStart) bool { return s.at <= until })
+	o.starts = slices.DeleteFunc(o.starts, func(s logStart) bool { return s.at <= old })
 }
 
 func (o *logOracle) cancel(now int64, nth int) { o.recount(now, nth, -math.MaxInt32) }
@@ -135,26 +120,21 @@ func (o *logOracle) adjust(now int64, nth int, more int64) {
 	switch at := o.granted[nth]; {
 	case more == 0 || o.recount(now, nth, more):
 	case more > 0 && at > now-o.period:
-		o.insert(logStart{at: at, cost: more, weight: o.weight(more), nth: nth})
-		o.forget(now, at)
+		o.insert(logStart{at: at, cost: more, nth: nth})
+		o.forget(now)
 	}
 }
-
-func (o *logOracle) weight(cost int64) int64 { return min(cost, max(2, o.count)) }
 
 func (o *logOracle) recount(now int64, nth int, more int64) bool {
 	i := slices.IndexFunc(o.starts, func(s logStart) bool { return s.nth == nth })
 	if i < 0 {
 		return false
 	}
-	last := o.starts[len(o.starts)-1].at
-	s := &o.starts[i]
-	s.cost += more
-	s.weight = o.weight(s.cost)
-	if s.cost <= 0 {
+	o.starts[i].cost += more
+	if o.starts[i].cost <= 0 {
 		o.starts = slices.Delete(o.starts, i, i+1)
 	}
-	o.forget(now, last)
+	o.forget(now)
 	return true
 }
 
@@ -168,7 +148,7 @@ func (o *logOracle) status(now int64) (remaining, resetAfter int64) {
 	for _, s := range o.starts {
 		resetAfter = max(resetAfter, s.at+o.period-now)
 		if s.at > now-o.period && s.at < now+o.period {
-			remaining -= s.weight
+			remaining -= s.cost
 		}
 	}
 	return max(0, remaining), resetAfter
@@ -177,7 +157,7 @@ func (o *logOracle) status(now int64) (remaining, resetAfter int64) {
 func (o *logOracle) flush() { o.starts, o.granted = nil, nil }
 
 // logNumbers are mostly small, where everything meets everything, and sometimes
-// large enough that forgetting takes more than one change.
+// large enough that costs have many digits.
 func logNumbers(random *rand.Rand) policy.Limit {
 	count := 1 + random.Int64N(9)
 	if random.IntN(8) == 0 {

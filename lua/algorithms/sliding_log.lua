@@ -21,13 +21,15 @@
 --                          command for each digit, however many there are. Scores are 0
 --   "s<slot_us>/<number>/<cost>.<who>"
 --                          a start, by its instant; no two starts of a key have one number
---   "~" or "~<from_us>/<till_us>/<cost>/<count>/<period_us>"
+--   "~<longest_us>/<asked_us>", and maybe "/<from_us>/<till_us>/<cost>/<count>/<period_us>"
 --                          last of all, at AFTER_ALL + 2 x (16 x the last number given +
---                          how many digits are in use); and what a long search has found:
---                          a request of that cost or more passes at no instant from
---                          `from` to before `till`
--- What is older than a period, and than a clock may be set back, is forgotten by later
--- changes, MOST_FORGOTTEN starts at a time.
+--                          how many digits are in use): the longest period by which
+--                          somebody counts, and about when somebody last did so beside a
+--                          shorter one, 0 if there is none; and what a long search has
+--                          found: a request of that cost or more passes at no instant
+--                          from `from` to before `till`
+-- What is older than the longest period, and than a clock may be set back, is forgotten by
+-- later changes, MOST_FORGOTTEN starts at a time.
 local sliding_log = { keeps_margin = true }
 
 -- After all instants that a double holds exactly.
@@ -68,6 +70,7 @@ local KINDS = { 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm',
 -- there and before.
 function sliding_log.load(raw, limit, _, key)
   local state = { key = key, number = 0, digits = 0, last = 0, latest = 0, tokens = { 0 }, starts = { 0 },
+    longest_us = limit.period_us, asked_us = 0,
     slots = {}, runs = {}, added = {}, removed = {}, closed = { from = 0, till = 0, cost = math.huge },
     apart_us = limit.period_us + math.min(MOST_MARGIN_US, math.floor(limit.period_us * MARGIN)) }
   local top = not raw and redis.pcall('ZREVRANGE', key, 0, 1, 'WITHSCORES')
@@ -77,7 +80,9 @@ function sliding_log.load(raw, limit, _, key)
     state.header, state.number, state.digits = top[1], math.floor((top[2] - AFTER_ALL) / 32), top[2] % 32 / 2
     state.last = tonumber(top[3] and string.match(top[3], '^s(%d+)') or 0)
     state.latest = state.last
-    local from, till, cost, count, period_us = string.match(top[1], '^~(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
+    local longest, asked, from, till, cost, count, period_us =
+      string.match(top[1], '^~(%d+)/(%d+)/?(%d*)/?(%d*)/?(%d*)/?(%d*)/?(%d*)$')
+    state.longest_us, state.asked_us = tonumber(longest), tonumber(asked)
     if tonumber(count or 0) == limit.count and tonumber(period_us) == limit.period_us then
       state.closed = { from = tonumber(from), till = tonumber(till), cost = tonumber(cost) }
     end
@@ -232,17 +237,13 @@ function sliding_log.status(state, limit, now)
 end
 
 -- When so many more tokens may have started, besides those that are to be left over: a
--- period after as many as are too many by now.
+-- period after as many as are too many by now; and what is more than all, so many periods
+-- later.
 function sliding_log.due(state, limit, n, keep, now)
+  local periods = math.floor((n - 1) / (limit.count - keep))
   local over = tokens_before(state, now - limit.period_us + 1)
-  local taken = tokens_before(state, state.latest + 1) - over
-  local lacking = taken + n + keep - limit.count
-  if lacking <= 0 then
-    return now
-  elseif lacking <= taken then
-    return token_at(state, over + lacking - 1) + limit.period_us
-  end
-  return math.max(now, state.latest + limit.period_us) + math.floor((lacking - taken - 1) / limit.count) * limit.period_us
+  local lacking = tokens_before(state, state.latest + 1) - over + n - periods * (limit.count - keep) + keep - limit.count
+  return (lacking > 0 and token_at(state, over + lacking - 1) + limit.period_us or now) + periods * limit.period_us
 end
 
 -- What a start really cost counts at its own instant, even if that is too much; 0 or
@@ -268,14 +269,28 @@ function sliding_log.give_back(state, limit, _, slot, now, number, _, who)
   return sliding_log.adjust(state, limit, -math.huge, slot, now, number, 0, who)
 end
 
+-- Notes by which period somebody counts: starts are remembered for the longest one, until
+-- nobody has counted by it for so long.
+local function note_period(state, limit, now)
+  local is_longest = limit.period_us >= state.longest_us
+  if limit.period_us > state.longest_us or not is_longest and state.asked_us > 0 and state.asked_us + state.longest_us < now then
+    state.longest_us, state.asked_us = limit.period_us, 0
+  elseif is_longest and state.asked_us > 0 and now - state.asked_us > limit.period_us / 8 or not is_longest and state.asked_us == 0 then
+    state.asked_us = now
+  end
+end
+
 -- The key lives as long as the last start that it had when this call began, even if
 -- that is undone: its number is not to be given again. What is forgotten closes nothing
 -- from now on, but a clock set far back could come to where it did.
 function sliding_log.save(state, limit, now, key)
-  local memory_us, closed = limit.period_us + math.min(limit.period_us, MOST_SET_BACK_US), state.closed
+  note_period(state, limit, now)
+  local memory_us, closed = state.longest_us + math.min(limit.period_us, MOST_SET_BACK_US), state.closed
   closed.from = math.max(closed.from, now)
-  local header = closed.from < closed.till
-    and string.format('~%d/%d/%d/%d/%d', closed.from, closed.till, closed.cost, limit.count, limit.period_us) or '~'
+  local header = string.format('~%d/%d', state.longest_us, state.asked_us)
+  if closed.from < closed.till then
+    header = header .. string.format('/%d/%d/%d/%d/%d', closed.from, closed.till, closed.cost, limit.count, limit.period_us)
+  end
   state.removed[#state.removed + 1] = state.header ~= header and state.header or nil
   if #state.removed > 0 then
     redis.call('ZREM', key, unpack(state.removed))
@@ -288,7 +303,7 @@ function sliding_log.save(state, limit, now, key)
     redis.call('ZADD', key, unpack(arguments, first, math.min(first + MOST_ARGUMENTS - 1, #arguments)))
   end
   redis.call('PEXPIRE', key, int(ttl_ms(state.latest + memory_us - now))) -- which removes it if that is no time
-  if stored_before(state, now - limit.period_us + 1) > 0 then
+  if stored_before(state, now - state.longest_us + 1) > 0 then
     local ends = now - memory_us + 1
     local last = redis.call('ZRANGEBYSCORE', key, '(0', '(' .. int(ends), 'LIMIT', MOST_FORGOTTEN - 1, 1)[1]
     ends = last and string.sub(last, 2, 17) + 1 or ends

@@ -403,22 +403,17 @@ function sliding_window.status(state, limit, now)
   return math.max(0, limit.count - state.total), (state.newest + limit.span + 1) * limit.extra - now
 end
 
--- When so many more tokens may have started, besides those that are to be left over.
+-- When so many more tokens may have started, besides those that are to be left over: when
+-- as many as are too many by now have ended; and what is more than all, so much later.
 function sliding_window.due(state, limit, n, keep, now)
-  local lacking = state.total + n + keep - limit.count
-  if lacking <= 0 then
-    return now
-  end
+  local rounds = math.floor((n - 1) / (limit.count - keep))
+  local lacking, at = state.total + n - rounds * (limit.count - keep) + keep - limit.count, now
   unpack_buckets(state)
-  local counted = 0
   for i = 1, #state.at do
-    counted = counted + state.costs[i]
-    if counted >= lacking then
-      return math.max(now, (state.at[i] + limit.span + 1) * limit.extra)
-    end
+    at = lacking > 0 and math.max(now, (state.at[i] + limit.span + 1) * limit.extra) or at
+    lacking = lacking - state.costs[i]
   end
-  return math.max(now, ((state.newest or bucket_of(limit, now)) + limit.span + 1) * limit.extra)
-    + math.floor((lacking - counted - 1) / limit.count) * (limit.period_us + limit.extra)
+  return at + rounds * (limit.span + 1) * limit.extra
 end
 
 function sliding_window.store(state, limit, now)
