@@ -2,6 +2,7 @@
 //
 //	cd bench && go run .           what one decision costs
 //	cd bench && go run . backlog   what becomes of a backlog of tasks
+//	cd bench && go run . overhead  what a limit costs that never binds
 //
 // Each has a folder, and a -h that says more. The bench is a module of its own, so
 // that the peers are no dependencies of Rampmeter's.
@@ -18,6 +19,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/bench/backlog"
 	"github.com/rampmeter/rampmeter/bench/decisions"
+	"github.com/rampmeter/rampmeter/bench/overhead"
 )
 
 func main() {
@@ -32,11 +34,15 @@ func main() {
 
 // run is the command without its process.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	if backlog.IsWorker(getenv) {
+	switch {
+	case backlog.IsWorker(getenv):
 		return backlog.Work(ctx, getenv, os.Stdin, stdout, stderr)
-	}
-	if len(args) > 0 && args[0] == "backlog" {
+	case overhead.IsWorker(getenv):
+		return overhead.Work(ctx, getenv, os.Stdin, stdout, stderr)
+	case len(args) > 0 && args[0] == "backlog":
 		return backlog.Run(ctx, args[1:], getenv, stdout, stderr)
+	case len(args) > 0 && args[0] == "overhead":
+		return overhead.Run(ctx, args[1:], getenv, stdout, stderr)
 	}
 	return decisions.Run(ctx, args, getenv, stdout, stderr)
 }

@@ -19,6 +19,7 @@ func TestEachPartHasItsHelp(t *testing.T) {
 	for first, args := range map[string][]string{
 		"bench measures what a decision costs": {"-h"},
 		"bench backlog measures what becomes":  {"backlog", "-h"},
+		"bench overhead measures what a limit": {"overhead", "-h"},
 	} {
 		var stdout, stderr strings.Builder
 		assert.Equal(t, harness.ExitOK, run(t.Context(), args, none, &stdout, &stderr))
@@ -39,8 +40,10 @@ func TestEachPartRefusesWhatItCanNotDo(t *testing.T) {
 	}{
 		{[]string{"-slice", "soon"}, harness.ExitUsage, "-slice"},
 		{[]string{"backlog", "-for", "soon"}, harness.ExitUsage, "-for"},
+		{[]string{"overhead", "-tasks", "0"}, harness.ExitUsage, "-tasks"},
 		{[]string{"-redis", server.URI(), "-quick"}, harness.ExitFailed, "holds 1 keys"},
 		{[]string{"backlog", "-redis", server.URI(), "-quick"}, harness.ExitFailed, "holds 1 keys"},
+		{[]string{"overhead", "-redis", server.URI()}, harness.ExitFailed, "holds 1 keys"},
 	} {
 		var stdout, stderr strings.Builder
 		assert.Equal(t, tt.code, run(t.Context(), tt.args, none, &stdout, &stderr))

@@ -45,7 +45,7 @@ var operations = []struct {
 	{[]string{"renew"}, nil, "renew.lua"},
 	{[]string{"release"}, []string{"line_hand", "line_tell"}, "release.lua"},
 	{[]string{"reconcile"}, nil, "reconcile.lua"},
-	{[]string{"wake"}, []string{"line", "wake_rows", "wake_tickets", "wake_lanes", "wake_serve", "wake_write"}, "wake.lua"},
+	{[]string{"wake"}, []string{"line"}, "wake.lua"},
 	{[]string{"reserve", "ask"}, nil, "reserve.lua"},
 }
 
@@ -101,14 +101,8 @@ func lineMaker() string {
 
 func function(name, body string) string { return "function make." + name + "()\n" + body + "end\n" }
 
-// algorithm returns the text of an algorithm, which may be in two files.
-func algorithm(name string) string {
-	text := read("algorithms/" + name + ".lua")
-	if back, err := files.ReadFile("algorithms/" + name + "_back.lua"); err == nil {
-		text += string(back)
-	}
-	return text
-}
+// algorithm returns the text of an algorithm.
+func algorithm(name string) string { return read("algorithms/" + name + ".lua") }
 
 // algorithms returns the names of all of them.
 func algorithms() []string {
@@ -118,9 +112,7 @@ func algorithms() []string {
 	}
 	var names []string
 	for _, entry := range entries {
-		if name := strings.TrimSuffix(path.Base(entry), ".lua"); !strings.HasSuffix(name, "_back") {
-			names = append(names, name)
-		}
+		names = append(names, strings.TrimSuffix(path.Base(entry), ".lua"))
 	}
 	return names
 }

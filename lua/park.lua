@@ -14,7 +14,10 @@
 local MOST_AGO_US = 60000000
 
 local joins = operation == 'join'
+local rest = argument + ARGV[argument + 1]
+argument = argument + 1
 local line = make.line()
+argument = rest
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)
 local own, costs = {}, {}
@@ -40,7 +43,7 @@ local function place(task, wait_us, who, urgent)
   end
   if joins then
     if wait_us > now - MOST_AGO_US and wait_us < now then
-      task.came = wait_us
+      task.came = task.row.urgent and wait_us - line.urgent_us or wait_us
     end
     reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
       line.join(task, costs, at, held_by)
@@ -54,12 +57,12 @@ end
 while argument < #ARGV do
   local times, wait_us, who, _ = next_number(), next_number(), next_text(), next_number()
   local urgent = next_urgent()
-  line.next_row()
+  local run = { defer_us = next_number(), place = next_number(), may_stand = next_number() == 1 }
   for i = 1, #limits do
     own[i], costs[i] = state_at(next_number(), i), next_number()
   end
   for _ = 1, times do
-    place(line.next_task(), wait_us, who, urgent)
+    place(line.next_task(run), wait_us, who, urgent)
   end
 end
 

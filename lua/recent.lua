@@ -8,23 +8,15 @@
 -- A blind retry is safe.
 -- Needs Redis 6.2.
 
-if sliding_log.load(false, {}, 0, KEYS[1]).is_foreign then
+if sliding_log.load(false, { count = 0, period_us = 0 }, 0, KEYS[1]).is_foreign then
   return redis.error_reply('RAMPMETER key ' .. KEYS[1]
     .. ' holds something else than the state of its limit; remove it, or rename the limit')
 end
 
-local now, period_us, most = now_us(), tonumber(ARGV[1]), tonumber(ARGV[2])
-local starts = {}
-local rank = redis.call('ZCOUNT', KEYS[1], '-inf', int(now)) - 1
-while rank >= 0 and #starts < 3 * most do
-  local first = redis.call('ZRANGE', KEYS[1], int(rank), int(rank), 'WITHSCORES')
-  local at, point = tonumber(first[2]), string.find(first[1], '.', 1, true)
-  if at <= now - period_us then
-    break
-  end
-  local cost, tokens = size_of(KEYS[1], string.sub(first[1], 1, point - 1), rank)
-  starts[#starts + 1], starts[#starts + 2] = at, cost
-  starts[#starts + 1] = string.sub(first[1], point + 1)
-  rank = rank - tokens
+local now, starts = now_us(), {}
+local ends, begins = string.format('(s' .. AT, now + 1), string.format('[s' .. AT, now - ARGV[1] + 1)
+for i, member in ipairs(redis.call('ZREVRANGEBYLEX', KEYS[1], ends, begins, 'LIMIT', 0, ARGV[2])) do
+  local at, cost, who = string.match(member, '^s(%d+)/%d+/(%d+)%.(.*)$')
+  starts[3 * i - 2], starts[3 * i - 1], starts[3 * i] = tonumber(at), tonumber(cost), who
 end
 return starts

@@ -1,28 +1,22 @@
 -- release: ends the leases of a task that has ended. Unlike cancel it leaves alone
 -- what the task took from limits of other kinds: it did start.
 --
--- KEYS  as parts/policy.lua says; the policy has its concurrency limits only.
---       Last the line's (see parts/line_tell.lua)
--- ARGV  as parts/policy.lua says, then for each request:
---         who         the task
---         born_us (receipt_1 of reserve)        for each limit
+-- KEYS  as parts/policy.lua says, for one request; the policy has its concurrency
+--       limits only. Last the line's (see parts/line_tell.lua)
+-- ARGV  as parts/policy.lua says, then who         the task
+--       born_us (receipt_1 of reserve)        for each limit
 -- Reply the number of leases that ended; those that ran out, or that another
 --       attempt of the same task has taken over, are not among them
 -- A blind retry is safe.
 -- Needs Redis 6.2.
 
 local ended, held_us = 0, 0
-
-for request = 1, (#KEYS - 2) / #limits do
-  local own = states_of(request)
-  local who = next_text()
-  for i, limit in ipairs(limits) do
-    local born = next_number()
-    local state = own[i]
-    if limit.algorithm.give_back(state, limit, 0, 0, now, born, 0, who) then
-      state.changed = true
-      ended, held_us = ended + 1, math.max(held_us, now - born)
-    end
+local who, own = next_text(), states_of(1)
+for i, limit in ipairs(limits) do
+  local born = next_number()
+  if limit.algorithm.let_go(own[i], now, who, born) then
+    own[i].changed = true
+    ended, held_us = ended + 1, math.max(held_us, now - born)
   end
 end
 

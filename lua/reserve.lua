@@ -14,11 +14,10 @@
 --         who         the task, for limits that remember it
 --         attempt     where in KEYS the answer to this attempt is kept; 0 for nowhere
 --         urgent      1 or 0, only where limits keep something for urgent requests
---         row, weight, defer_us, place, stands (if the line is heeded) where they stand in
---                     line, their lane's weight; how far ahead they may be expected to
---                     start, negative for those that are not to stand in line; their
---                     place if they had a slot before, or 0; and 1 if they may be told
---                     to stand by, or else 0
+--         defer_us, place, stands (if the line is heeded) how far ahead they may be
+--                     expected to start, negative for those that are not to stand in
+--                     line; their place if they had a slot before, or 0; and 1 if they
+--                     may be told to stand by, or else 0
 --         place, cost for each limit: where in KEYS its state key is, and tokens
 -- Reply now_us, then for each stretch of requests:
 --         requests    how many there are
@@ -43,27 +42,30 @@ local opens = math.max(now, frozen_until)
 -- A request's states, its costs, and what it has to find for them.
 local own, costs, asked = {}, {}, nil
 
--- The line, once it is made; and whether it is heeded, where in ARGV it is told of, the
--- members that stand in it, and how many requests were decided without it.
+-- The line, once it is made; and whether it is heeded, where in ARGV it is told of, its
+-- members and their rows, and how many requests were decided without it.
 local line
 local heeds = operation == 'ask'
-local line_at, members_at, decided = argument, argument + 5, 0
+local line_at, members_at, decided = argument + 1, 0, 0
 if heeds then
-  argument = members_at + ARGV[members_at]
+  members_at = line_at + 5 + 2 * ARGV[line_at + 4]
+  argument = line_at + ARGV[line_at] - 1
 end
 
--- Makes the line where the next request is the one that is being decided, whose row is
--- told of behind that argument.
-local function make_line(row_at)
+-- Makes the line.
+local function make_line()
   local here = argument
   argument = line_at
   line = make.line()
-  argument = row_at
-  line.next_row()
   argument = here
   for _ = 1, decided do
     line.next_task()
   end
+end
+
+-- Whether the next request's task may stand in line.
+local function may_join()
+  return heeds and ARGV[members_at + 2 * decided + 2] ~= '0'
 end
 
 -- Whether who may wait keeps a margin from others although it would pass now.
@@ -72,12 +74,13 @@ for i = 1, #limits do
   keeps_margin = keeps_margin or limits[i].algorithm.keeps_margin
 end
 
--- What is ahead of now gets its own instant, if that is within reach.
-local function slot_ahead(at, wait_us, who)
+-- What is ahead of now gets its own instant, if that is within reach; what is not, too,
+-- if it is `since` 0.
+local function slot_ahead(at, wait_us, who, since)
   if at - now > wait_us then
     return nil
   end
-  local slot, reach = first_instant(own, asked, at, 'spread', who), now + wait_us
+  local slot, reach = first_instant(own, asked, at, 'spread', who, since), now + wait_us
   for i = 1, #limits do
     local limit = limits[i]
     if limit.algorithm.horizon then
@@ -114,22 +117,22 @@ end
 -- The answers of attempts that may ask again, and their slots, by their places in KEYS.
 local granted_to, granted_at = {}, {}
 
-local function decide(task, row_at, place, wait_us, who, attempt, urgent)
+local function decide(task, run, wait_us, who, attempt, urgent)
   asked = asked_for(costs, own, urgent, who)
   if task then
-    line.step_down(task, own, asked, costs, who)
+    line.step_down(task, own, costs, who)
   end
   local at, held_by = first_instant(own, asked, opens, 'earliest', who)
-  if row_at and not line and ARGV[members_at + decided + 1] ~= '' and (at > now or keeps_margin) then
-    make_line(row_at)
-    task = line.next_task()
+  if not line and may_join() and (at > now or keeps_margin) then
+    make_line()
+    task = line.next_task(run)
   end
   if held_by == 0 and opens > now then
     held_by = -1
   end
   local slot
   if task and line.is_behind(task) then
-    slot = line.idle_slot(own, asked, at, who)
+    slot = slot_ahead(at, line.idle_us, who, 0) -- that nobody else will be in time for
   else
     slot = (at > now or keeps_margin) and slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
       or at == now and at or nil
@@ -148,8 +151,8 @@ local function decide(task, row_at, place, wait_us, who, attempt, urgent)
     if task then
       line.start(task, costs)
       reply[size + 2] = task.place or 1
-    elseif heeds and place > 0 and ARGV[members_at + decided + 1] ~= '' then
-      reply[size + 2] = place
+    elseif run and run.place > 0 then
+      reply[size + 2] = run.place
     end
   else
     for i = receipts, receipts + 2 * #limits do
@@ -159,7 +162,7 @@ local function decide(task, row_at, place, wait_us, who, attempt, urgent)
       line.let_go(task, own, who)
       if line.may_stand(task, held_by, wait_us, who) then
         reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
-          line.stand(task, own, asked, costs, at, held_by, who)
+          line.stand(task, own, costs, at, held_by)
       else
         reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
           line.join(task, costs, at, held_by)
@@ -187,20 +190,20 @@ local function even_ones(requests)
 end
 
 -- Decides on equal requests, the first of a run, and returns how many they are.
-local function decide_stretch(requests, row_at, place, wait_us, who, attempt, urgent)
-  local stretch, task = even_ones(requests), line and line.next_task()
+local function decide_stretch(requests, run, wait_us, who, attempt, urgent)
+  local stretch, task = even_ones(requests), line and line.next_task(run)
   size = size + 1
   local head = size
   local before = attempt > 0 and (granted_to[attempt] or raw[attempt])
   if before and tell_again(before, reply, size + 1, #limits) then
     size = report(reply, size + 4 + 2 * #limits, own)
-  elseif not decide(task, row_at, place, wait_us, who, attempt, urgent) and not heeds then
+  elseif not decide(task, run, wait_us, who, attempt, urgent) and not heeds then
     stretch = requests -- for nothing has changed for the others
   end
   reply[head] = stretch
   if stretch > 1 then
     for _ = 2, line and stretch or 0 do
-      line.next_task()
+      line.next_task(run)
     end
     local receipts = size + 4
     for i = 1, 4 + 2 * #limits do
@@ -216,24 +219,17 @@ local function decide_stretch(requests, row_at, place, wait_us, who, attempt, ur
 end
 
 if heeds and raw[2] then
-  local here = argument
-  argument = line_at
-  line = make.line()
-  argument = here
+  make_line()
 end
 while argument < #ARGV do
   local times, wait_us, who, attempt = next_number(), next_number(), next_text(), next_number()
-  local urgent, row_at, place = next_urgent(), heeds and argument, 0
-  if line then
-    line.next_row()
-  elseif heeds then
-    place, argument = ARGV[argument + 4] + 0, argument + 5
-  end
+  local urgent = next_urgent()
+  local run = heeds and { defer_us = next_number(), place = next_number(), may_stand = next_number() == 1 } or nil
   for i = 1, #limits do
     own[i], costs[i] = state_at(next_number(), i), next_number()
   end
   repeat
-    times = times - decide_stretch(times, row_at, place, wait_us, who, attempt, urgent)
+    times = times - decide_stretch(times, run, wait_us, who, attempt, urgent)
   until times == 0
 end
 

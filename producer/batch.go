@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // The defaults of a BatchConfig.
@@ -34,7 +34,7 @@ type BatchConfig struct {
 	Strict bool
 	// Config makes lines bad whose tasks could never pass its limits, and gives
 	// the summary its estimate. May be nil.
-	Config *throttle.Config
+	Config *policy.Config
 	// Report, if set, is told of each line that became no new task. Calls come one
 	// at a time; those about bad lines in the order of the lines.
 	Report func(*LineError)
@@ -90,7 +90,7 @@ type LineError struct {
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
 
 // Unwrap returns the reason: FieldErrors for a line that is no entry, an
-// [*throttle.AttributeError] or [*throttle.NeverError] for a task that could
+// [*policy.AttributeError] or [*policy.NeverError] for a task that could
 // never run, [asynq.ErrTaskIDConflict] or [asynq.ErrDuplicateTask] for one
 // that is there already.
 func (e *LineError) Unwrap() error { return e.Err }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/producer"
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -373,7 +373,7 @@ func TestRepeat(t *testing.T) {
 func TestBatchNeedsNoRoute(t *testing.T) {
 	t.Parallel()
 	srv := throttletest.Embedded(t)
-	summary, err := producerOn(t, srv).Batch(t.Context(), strings.NewReader(numbered(2)), producer.BatchConfig{Config: &throttle.Config{}})
+	summary, err := producerOn(t, srv).Batch(t.Context(), strings.NewReader(numbered(2)), producer.BatchConfig{Config: &policy.Config{}})
 	require.NoError(t, err)
 	assert.Equal(t, producer.Summary{Enqueued: 2, Estimate: &producer.Estimate{}}, summary)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // burst is what a batch has enqueued the plain way a moment ago: no worker may have
@@ -26,8 +27,8 @@ const burstSpan = 500 * time.Millisecond
 // then the task is counted in. Of slots it says nothing: they may be free again soon.
 // Nor does it where tasks may as well wait in asynq's queue, because no lane of others
 // is behind them.
-func (b *burst) missing(policy *throttle.Policy, d *throttle.Decision, now time.Time) (missing time.Duration) {
-	if b == nil || policy.Lane == "" {
+func (b *burst) missing(p *policy.Policy, d *throttle.Decision, now time.Time) (missing time.Duration) {
+	if b == nil || p.Lane == "" {
 		return 0
 	}
 	b.mu.Lock()
@@ -39,12 +40,12 @@ func (b *burst) missing(policy *throttle.Policy, d *throttle.Decision, now time.
 		}
 		b.latest, b.since = map[count]int64{}, now
 	}
-	for i := range min(len(policy.Limits), len(d.Limits)) {
-		limit, status := &policy.Limits[i], d.Limits[i]
-		if limit.Algorithm == throttle.Concurrency {
+	for i := range min(len(p.Limits), len(d.Limits)) {
+		limit, status := &p.Limits[i], d.Limits[i]
+		if limit.Algorithm == policy.Concurrency {
 			continue
 		}
-		c := count{policy.Name, status.Name, status.Key}
+		c := count{p.Name, status.Name, status.Key}
 		short := b.latest[c] + b.before[c] + status.Cost - status.Remaining
 		missing = max(missing, refill(short, limit.Rate))
 	}
@@ -52,7 +53,7 @@ func (b *burst) missing(policy *throttle.Policy, d *throttle.Decision, now time.
 		return missing
 	}
 	for _, status := range d.Limits {
-		b.latest[count{policy.Name, status.Name, status.Key}] += status.Cost
+		b.latest[count{p.Name, status.Name, status.Key}] += status.Cost
 	}
 	return 0
 }

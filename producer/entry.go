@@ -8,7 +8,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // Entry is a task to be: what a line of a batch or an entry of a schedule says.
@@ -127,7 +128,7 @@ func (e *Entry) validate(problems *FieldErrors) {
 // validateSeconds is for durations that asynq cuts down to whole seconds: half a
 // second would become none, and no timeout at all.
 func validateSeconds(problems *FieldErrors, field string, d time.Duration) {
-	if d < 0 || d%time.Second != 0 {
+	if d < 0 || !asynqfacts.IsKept(d) {
 		problems.add(field, "%s must be whole seconds above 0; asynq keeps no finer", d)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // ParseEntry reads an entry from a JSON object and validates it:

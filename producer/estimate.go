@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Load adds up what tasks will cost the limits of a Config, to tell how long
@@ -13,7 +13,7 @@ import (
 // A nil *Load accepts everything and knows of no quota. It is not safe for
 // concurrent use.
 type Load struct {
-	config *throttle.Config
+	config *policy.Config
 	counts map[count]int64
 }
 
@@ -36,7 +36,7 @@ type Estimate struct {
 }
 
 // NewLoad returns an empty load for the limits of config; nil for a nil config.
-func NewLoad(config *throttle.Config) *Load {
+func NewLoad(config *policy.Config) *Load {
 	if config == nil {
 		return nil
 	}
@@ -44,8 +44,8 @@ func NewLoad(config *throttle.Config) *Load {
 }
 
 // Add counts a task in. A task that a worker could only archive is refused and
-// not counted: the error is a [*throttle.AttributeError] when it lacks what a
-// limit needs, or a [*throttle.NeverError] when it costs more than a limit ever
+// not counted: the error is a [*policy.AttributeError] when it lacks what a
+// limit needs, or a [*policy.NeverError] when it costs more than a limit ever
 // holds.
 func (l *Load) Add(taskType string, attributes map[string]string) error {
 	if l == nil {
@@ -105,7 +105,7 @@ func (e Estimate) slowerThan(other Estimate) bool {
 	return e.Key < other.Key
 }
 
-func (l *Load) limit(c count) *throttle.Limit {
+func (l *Load) limit(c count) *policy.Limit {
 	policy := l.config.Policy(c.policy)
 	for i := range policy.Limits {
 		if policy.Limits[i].Name == c.limit {
@@ -117,7 +117,7 @@ func (l *Load) limit(c count) *throttle.Limit {
 
 // refill is how long a rate takes to make up for that many tokens, rounded up.
 // What is too long for a Duration becomes the longest one.
-func refill(tokens int64, rate throttle.Rate) time.Duration {
+func refill(tokens int64, rate policy.Rate) time.Duration {
 	if tokens <= 0 {
 		return 0
 	}

@@ -9,18 +9,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/producer"
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // twoLimits is a policy with a limit for all and one for each installation that
 // counts points.
-func twoLimits() *throttle.Config {
-	return &throttle.Config{
-		Policies: []throttle.Policy{{Name: "github", Limits: []throttle.Limit{
-			{Name: "all", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 10, Period: time.Second}},
-			{Name: "hourly", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: time.Hour}, Per: "installation", Cost: "points"},
+func twoLimits() *policy.Config {
+	return &policy.Config{
+		Policies: []policy.Policy{{Name: "github", Limits: []policy.Limit{
+			{Name: "all", Algorithm: policy.TokenBucket, Rate: policy.Rate{Count: 10, Period: time.Second}},
+			{Name: "hourly", Algorithm: policy.FixedWindow, Rate: policy.Rate{Count: 100, Period: time.Hour}, Per: "installation", Cost: "points"},
 		}}},
-		Routes: []throttle.Route{{Task: "http:request", Policy: "github"}},
+		Routes: []policy.Route{{Task: "http:request", Policy: "github"}},
 	}
 }
 
@@ -66,8 +66,8 @@ func TestEstimate(t *testing.T) {
 func TestEstimateOfHugeNumbers(t *testing.T) {
 	t.Parallel()
 	config := twoLimits()
-	config.Policies[0].Limits = []throttle.Limit{{
-		Name: "yearly", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 3, Period: 366 * 24 * time.Hour}, Burst: throttle.MaxBurst, Cost: "points"}}
+	config.Policies[0].Limits = []policy.Limit{{
+		Name: "yearly", Algorithm: policy.TokenBucket, Rate: policy.Rate{Count: 3, Period: 366 * 24 * time.Hour}, Burst: policy.MaxBurst, Cost: "points"}}
 	load := producer.NewLoad(config)
 	for range 3 {
 		require.NoError(t, load.Add("http:request", map[string]string{"points": "100000000"}))
@@ -80,13 +80,13 @@ func TestEstimateOfHugeNumbers(t *testing.T) {
 func TestLoadRefusesWhatNoWaitWouldHelp(t *testing.T) {
 	t.Parallel()
 	load := producer.NewLoad(twoLimits())
-	var missing *throttle.AttributeError
+	var missing *policy.AttributeError
 	require.ErrorAs(t, load.Add("http:request", nil), &missing)
 	assert.Equal(t, "installation", missing.Attribute)
-	var bad *throttle.AttributeError
+	var bad *policy.AttributeError
 	require.ErrorAs(t, load.Add("http:request", map[string]string{"installation": "1", "points": "0"}), &bad)
 	assert.Equal(t, "points", bad.Attribute)
-	var never *throttle.NeverError
+	var never *policy.NeverError
 	require.ErrorAs(t, load.Add("http:request", map[string]string{"installation": "1", "points": "101"}), &never)
 	assert.Equal(t, int64(100), never.Max)
 

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // parker enqueues tasks that would have to wait straight into the waiting lines of
@@ -70,7 +71,7 @@ func (p *parker) enqueue(ctx context.Context, task *asynq.Task, options []asynq.
 // lookAhead tells whether a task would have to wait in line, in how long it is to come
 // back by itself then, and since when it stands there; since is zero for from when it
 // joins. Where nobody can tell, and of a task that can never start, a worker will.
-func (p *parker) lookAhead(ctx context.Context, policy *throttle.Policy, request throttle.Request, b *burst) (back time.Duration, since time.Time, waits bool) {
+func (p *parker) lookAhead(ctx context.Context, policy *policy.Policy, request throttle.Request, b *burst) (back time.Duration, since time.Time, waits bool) {
 	ahead, err := p.limiter.LookAhead(ctx, request)
 	switch {
 	case err != nil, ahead.Outcome == throttle.Never:
@@ -106,6 +107,6 @@ func (p *parker) isDone(err error, plan *asynq.TaskInfo, task *asynq.Task, optio
 
 // takesAll reports whether every task of the policy may stand in line. Where some may
 // not, a worker decides.
-func takesAll(policy *throttle.Policy) bool {
-	return policy.Strategy() == throttle.OverloadPark && policy.MaxDefer == 0
+func takesAll(p *policy.Policy) bool {
+	return p.Strategy() == policy.OverloadPark && p.MaxDefer == 0
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -37,13 +38,13 @@ func TestTasksJoinTheirLine(t *testing.T) {
 			require.NoError(t, err)
 			standing := p.where(info)
 			require.NotNil(t, standing, "it is not in line")
-			assert.Equal(t, int64(3+i), standing.Position)
+			assert.Equal(t, int64(1+i), standing.Position, "of its queue")
 			assert.False(t, standing.Woken)
 
 			there := p.stateOf(info)
 			assert.Equal(t, asynq.TaskStateScheduled, there.State)
 			// It comes back by itself two or more minutes after it is to start, in whole seconds.
-			back := (&throttle.Policy{}).Backstop(standing.Expected.Sub(before), "")
+			back := (&policy.Policy{}).Backstop(standing.Expected.Sub(before), "")
 			assert.WithinRange(t, there.NextProcessAt, standing.Expected.Add(2*time.Minute-time.Second), time.Now().Add(back+time.Second))
 			assert.Equal(t, map[string]string{"tenant": "a"}, there.Headers)
 			assert.Equal(t, "payload", string(there.Payload))
@@ -67,9 +68,9 @@ func TestTasksGoThePlainWay(t *testing.T) {
 	t.Parallel()
 	hour := time.Hour
 	deferring, rejecting := onePerMinute(), onePerMinute()
-	deferring.MaxDefer, rejecting.Overload, rejecting.MaxDefer = hour, throttle.OverloadReject, hour
+	deferring.MaxDefer, rejecting.Overload, rejecting.MaxDefer = hour, policy.OverloadReject, hour
 	for name, c := range map[string]struct {
-		policy throttle.Policy
+		policy policy.Policy
 		task   *asynq.Task
 		opts   []asynq.Option
 		state  asynq.TaskState
@@ -118,17 +119,17 @@ func TestTasksGoThePlainWay(t *testing.T) {
 }
 
 // perKey has a limit that needs an attribute.
-func perKey() throttle.Policy {
+func perKey() policy.Policy {
 	policy := onePerMinute()
 	policy.Limits[0].Per = "key"
 	return policy
 }
 
 // slots has a limit of which nobody knows when it lets the next one start.
-func slots() throttle.Policy {
-	policy := onePerMinute()
-	policy.Limits[0] = throttle.Limit{Name: "slots", Algorithm: throttle.Concurrency, Slots: 1}
-	return policy
+func slots() policy.Policy {
+	p := onePerMinute()
+	p.Limits[0] = policy.Limit{Name: "slots", Algorithm: policy.Concurrency, Slots: 1}
+	return p
 }
 
 // A task that is refused leaves nothing in line, and does not move the one that is

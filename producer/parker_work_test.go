@@ -15,6 +15,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
@@ -125,10 +126,10 @@ func (p *testProducer) runAll() {
 	require.NoError(p.t, err)
 }
 
-func perSecond(n int64) throttle.Policy {
-	policy := onePerMinute()
-	policy.Limits[0].Rate = throttle.Rate{Count: n, Period: time.Second}
-	return policy
+func perSecond(n int64) policy.Policy {
+	p := onePerMinute()
+	p.Limits[0].Rate = policy.Rate{Count: n, Period: time.Second}
+	return p
 }
 
 // enqueue enqueues n tasks of a tenant, whose IDs count on from `from`. It returns those
@@ -147,7 +148,7 @@ func (p *testProducer) enqueue(tenant string, from, n int, options ...asynq.Opti
 }
 
 // newClosedProducer has the policy closed: nothing starts until open.
-func newClosedProducer(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *testProducer {
+func newClosedProducer(t *testing.T, srv *throttletest.Server, policy policy.Policy) *testProducer {
 	t.Helper()
 	p := newTestProducer(t, srv, policy)
 	require.NoError(t, p.limiter.Freeze(t.Context(), "api", time.Hour))
@@ -260,7 +261,8 @@ func TestJoiningALineThatHasEmptied(t *testing.T) {
 				p.ask("before", throttle.TaskName(before.Queue, before.ID)) // it starts
 				_, err := p.limiter.Wake(t.Context(), "api", throttle.Waking{As: "test"})
 				require.NoError(t, err)
-				require.NoError(t, p.limiter.Yield(t.Context(), "api", "test"))
+				_, err = p.limiter.Wake(t.Context(), "api", throttle.Waking{As: "test", Leaves: true})
+				require.NoError(t, err)
 				p.lineEnds()
 			}
 			return nil

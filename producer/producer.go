@@ -10,7 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/throttle/policy"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // Producer enqueues tasks. It is safe for concurrent use.
@@ -50,10 +51,10 @@ func New(opt asynq.RedisConnOpt) (*Producer, error) {
 // Open is New for a Producer that parks at once, by the policies in a file, which is
 // that of the workers; see [FromConfig].
 //
-// The error is a [*throttle.ConfigError] that names every problem when the file is not
+// The error is a [*policy.ConfigError] that names every problem when the file is not
 // valid.
 func Open(opt asynq.RedisConnOpt, policiesFile string) (*Producer, error) {
-	policies, err := throttle.ReadFile(policiesFile)
+	policies, err := policy.ReadFile(policiesFile)
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/producer"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 func connection(srv *throttletest.Server) asynq.RedisClientOpt {

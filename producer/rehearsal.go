@@ -5,6 +5,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 )
 
 // rehearsal finds out what enqueueing a task would do. The options that a task was made
@@ -46,8 +48,8 @@ func (lockedDoor) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func (lockedDoor) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, command redis.Cmder) error {
 		switch command := command.(type) {
-		case *redis.Cmd: // a script of asynq's: 1 for done, 0 for a taken ID, -1 for a task that is there
-			command.SetVal(int64(-1))
+		case *redis.Cmd: // a script of asynq's
+			command.SetVal(asynqfacts.DuplicateReply)
 		case *redis.IntCmd:
 			command.SetVal(1)
 		}

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Schedule is tasks that come again and again.
@@ -29,18 +29,18 @@ type ScheduleEntry struct {
 	Entry Entry
 }
 
-// Validate returns nil or a [*throttle.ConfigError] with every problem.
+// Validate returns nil or a [*policy.ConfigError] with every problem.
 func (s *Schedule) Validate() error {
 	if problems := s.problems(); len(problems) > 0 {
-		return &throttle.ConfigError{Problems: problems}
+		return &policy.ConfigError{Problems: problems}
 	}
 	return nil
 }
 
-func (s *Schedule) problems() []throttle.Problem {
-	var found []throttle.Problem
+func (s *Schedule) problems() []policy.Problem {
+	var found []policy.Problem
 	add := func(path, format string, args ...any) {
-		found = append(found, throttle.Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+		found = append(found, policy.Problem{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 	if len(s.Entries) == 0 {
 		add("schedule", "is empty; give at least one entry")

@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // maxScheduleSize keeps a path that is no schedule, such as a log or a device,
@@ -38,7 +38,7 @@ const maxScheduleSize = 1 << 20
 //	    queue: low
 //
 // Beside name, cron and timezone an entry has the fields of a batch line, except
-// id, process_at and deadline. An error is a [*throttle.ConfigError] when the
+// id, process_at and deadline. An error is a [*policy.ConfigError] when the
 // content is at fault, with every problem and its line; otherwise it wraps the
 // reason why the file could not be read.
 func ReadSchedule(path string) (*Schedule, error) {
@@ -55,7 +55,7 @@ func ReadSchedule(path string) (*Schedule, error) {
 }
 
 // ParseSchedule reads and checks the content of a schedule file. The name is what
-// messages call the file. An error is always a [*throttle.ConfigError].
+// messages call the file. An error is always a [*policy.ConfigError].
 func ParseSchedule(name string, data []byte) (*Schedule, error) {
 	f := &scheduleFile{lines: map[string]int{}, unread: map[string]bool{}}
 	schedule := f.read(data)
@@ -69,8 +69,8 @@ func ParseSchedule(name string, data []byte) (*Schedule, error) {
 	if len(f.problems) == 0 {
 		return schedule, nil
 	}
-	slices.SortStableFunc(f.problems, func(a, b throttle.Problem) int { return cmp.Compare(a.Line, b.Line) })
-	return nil, &throttle.ConfigError{File: name, Problems: f.problems}
+	slices.SortStableFunc(f.problems, func(a, b policy.Problem) int { return cmp.Compare(a.Line, b.Line) })
+	return nil, &policy.ConfigError{File: name, Problems: f.problems}
 }
 
 // scheduleFile is a schedule file while it is read: reading goes on after a
@@ -78,11 +78,11 @@ func ParseSchedule(name string, data []byte) (*Schedule, error) {
 type scheduleFile struct {
 	lines    map[string]int  // of every path
 	unread   map[string]bool // paths with a value that could not be read
-	problems []throttle.Problem
+	problems []policy.Problem
 }
 
 func (f *scheduleFile) problem(line int, path, format string, args ...any) {
-	f.problems = append(f.problems, throttle.Problem{Line: line, Path: path, Message: fmt.Sprintf(format, args...)})
+	f.problems = append(f.problems, policy.Problem{Line: line, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // lineOf is the path's line, or that of the entry that lacks it.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/producer"
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 func TestParseSchedule(t *testing.T) {
@@ -71,7 +71,7 @@ func TestParseScheduleNamesEveryProblem(t *testing.T) {
     cron: "* * * * *"
 extra: 1
 `))
-	var config *throttle.ConfigError
+	var config *policy.ConfigError
 	require.ErrorAs(t, err, &config)
 	assert.Equal(t, `s.yaml:2: schedule[0].name: "a b" may have letters, digits, dots, dashes and underscores, at most 100
 s.yaml:3: schedule[0].cron: "* * *" has 3 fields; write five (minute hour day month weekday), as in "30 3 * * *", or six with seconds first
@@ -113,7 +113,7 @@ func TestParseScheduleRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := producer.ParseSchedule("s.yaml", []byte(c.data))
-			var config *throttle.ConfigError
+			var config *policy.ConfigError
 			require.ErrorAs(t, err, &config)
 			assert.ErrorContains(t, err, c.says)
 		})
@@ -139,7 +139,7 @@ func FuzzParseSchedule(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data string) {
 		schedule, err := producer.ParseSchedule("s", []byte(data))
 		if err != nil {
-			var config *throttle.ConfigError
+			var config *policy.ConfigError
 			require.True(t, errors.As(err, &config))
 			require.NotEmpty(t, config.Problems)
 			return

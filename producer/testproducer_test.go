@@ -17,6 +17,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -36,17 +37,17 @@ type testProducer struct {
 }
 
 // onePerMinute lets a first task start, and no second one while a test runs.
-func onePerMinute() throttle.Policy {
-	return throttle.Policy{Lane: "tenant", MaxWait: -1, Limits: []throttle.Limit{{
-		Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Minute}, Burst: 1,
+func onePerMinute() policy.Policy {
+	return policy.Policy{Lane: "tenant", MaxWait: -1, Limits: []policy.Limit{{
+		Name: "rate", Algorithm: policy.TokenBucket, Rate: policy.Rate{Count: 1, Period: time.Minute}, Burst: 1,
 	}}}
 }
 
-func newTestProducer(t *testing.T, srv *throttletest.Server, policy throttle.Policy) *testProducer {
+func newTestProducer(t *testing.T, srv *throttletest.Server, terms policy.Policy) *testProducer {
 	t.Helper()
-	policy.Name = "api"
-	config := &throttle.Config{
-		Policies: []throttle.Policy{policy}, Routes: []throttle.Route{{Task: "call", Policy: "api"}},
+	terms.Name = "api"
+	config := &policy.Config{
+		Policies: []policy.Policy{terms}, Routes: []policy.Route{{Task: "call", Policy: "api"}},
 	}
 	client := redis.NewClient(srv.Options())
 	asked := &asked{}
@@ -169,7 +170,7 @@ func (p *testProducer) where(info *asynq.TaskInfo) *throttle.Standing {
 // line is who stands in the lane a, one behind the other, as "/QUEUE/ID".
 func (p *testProducer) line() []string {
 	p.t.Helper()
-	members, err := p.srv.Client().ZRange(p.t.Context(), "rm:{api}/line:tenant/row:1:a,", 0, -1).Result()
+	members, err := p.srv.Client().ZRange(p.t.Context(), "rm:{api}/line:tenant/row:1:a,7:default,", 0, -1).Result()
 	require.NoError(p.t, err)
 	return members
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -27,7 +28,7 @@ const kept = 5 * time.Second
 // Asking again is not paid twice, as long as a call may take.
 func TestAttemptIsPaidOnce(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		b := newTestLimiter(t, limit)
 		first := b.attempt("a", 0)
 		require.Equal(t, throttle.Granted, first.Outcome)
@@ -47,7 +48,7 @@ func TestAttemptIsPaidOnce(t *testing.T) {
 
 func TestAttemptKeepsItsSlotAhead(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		b := newTestLimiter(t, limit)
 		spend(b)
 		first := b.attempt("a", time.Hour)
@@ -55,7 +56,7 @@ func TestAttemptKeepsItsSlotAhead(t *testing.T) {
 		b.at(time.Second)
 		again := b.attempt("a", time.Hour)
 		assert.Equal(t, first.At, again.At)
-		assert.True(t, b.attempt("b", time.Hour).At.After(first.At) || limit.Algorithm == throttle.SlidingLog)
+		assert.True(t, b.attempt("b", time.Hour).At.After(first.At) || limit.Algorithm == policy.SlidingLog)
 
 		// What is given back is not given again, and only once.
 		require.NoError(t, again.Cancel(t.Context()))

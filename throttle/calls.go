@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/lua"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // policyCalls makes the script calls for one policy.
@@ -20,7 +21,7 @@ type policyCalls struct {
 	scripts lua.Scripts
 	// head is what every script on the policy's limits is told first: their numbers.
 	head      []any
-	policy    *Policy
+	policy    *policy.Policy
 	freezeKey string
 	// remembers is set when a limit keeps who its tokens went to.
 	remembers bool
@@ -46,28 +47,28 @@ type policyCalls struct {
 	bridges  sync.Map // by their predecessors; see Limiter.heir
 }
 
-func newPolicyCalls(client redis.UniversalClient, policy *Policy) *policyCalls {
+func newPolicyCalls(client redis.UniversalClient, p *policy.Policy) *policyCalls {
 	c := &policyCalls{
-		redis: client, policy: policy, freezeKey: freezeKey(policy.Name),
+		redis: client, policy: p, freezeKey: freezeKey(p.Name),
 		closures: new(closures), outdated: make(chan struct{}),
 	}
-	for i := range policy.Limits {
-		limit := &policy.Limits[i]
-		c.remembers = c.remembers || limit.Algorithm == SlidingLog || limit.Algorithm == Concurrency
-		if late := limit.lateness(); late > 0 && (c.lateness == 0 || late < c.lateness) {
+	for i := range p.Limits {
+		limit := &p.Limits[i]
+		c.remembers = c.remembers || limit.Algorithm == policy.SlidingLog || limit.Algorithm == policy.Concurrency
+		if late := latenessOf(limit); late > 0 && (c.lateness == 0 || late < c.lateness) {
 			c.lateness = late
 		}
 	}
-	c.oneCount = !slices.ContainsFunc(policy.Limits, func(l Limit) bool { return l.Per != "" })
-	c.headroom = policy.hasHeadroom()
-	c.scripts, c.head = lua.New(), lua.Head(policy.script()...)
-	c.flight.most = max(1, mostKeys/len(policy.Limits))
+	c.oneCount = !slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Per != "" })
+	c.headroom = slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Kept() > 0 })
+	c.scripts, c.head = lua.New(), lua.Head(scriptLimits(p)...)
+	c.flight.most = max(1, mostKeys/len(p.Limits))
 	c.flight.land = c.reserveAll
 	c.parking = newParking(c)
-	c.line = newLineOf(policy)
+	c.line = newLineOf(p)
 	c.leases = newLeases(c)
-	c.about = policy.aboutUpstream()
-	c.aboutHead = policy.headOf(c.about)
+	c.about = aboutUpstream(p)
+	c.aboutHead = headOf(p, c.about)
 	return c
 }
 
@@ -121,7 +122,7 @@ func (c *policyCalls) requests(operation string, claims []*claim) (keys []string
 		args = append(args, times, first.request.MaxWait.Microseconds(), c.who(first), attempt)
 		args = c.priority(args, first)
 		if inLine {
-			args = append(args, c.line.row(first.request.Attributes), first.weight, first.deferUS(), first.since, first.request.StandBy)
+			args = append(args, first.deferUS(), first.since, first.request.StandBy)
 		}
 		for i := range c.policy.Limits {
 			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])
@@ -392,7 +393,7 @@ func (c *policyCalls) statuses(claim *claim, reply []int64) []LimitStatus {
 			Remaining:  reply[2*i],
 			ResetAfter: time.Duration(reply[2*i+1]) * time.Microsecond,
 		}
-		if limit.isAboutUpstream() {
+		if isAboutUpstream(limit) {
 			statuses[i].Limit = 0
 		}
 	}

@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 func TestCancelGivesBackItsOwnOnce(t *testing.T) {
 	t.Parallel()
 	third := bucket("b", 3, time.Second, 3)
 	third.Cost = "cost"
-	b := newTestLimiter(t, third, window("w", 50, time.Minute, throttle.AnchorFirst))
+	b := newTestLimiter(t, third, window("w", 50, time.Minute, policy.AnchorFirst))
 
 	before := b.reserve(0)
 	r := b.reserve(0, "cost", "2")
@@ -55,7 +56,7 @@ func TestCancelledInAnyOrderTheBucketIsFull(t *testing.T) {
 // To give back what was adjusted to nothing leaves everything as it is, to the byte.
 func TestCancelOfNothingChangesNothing(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		limit.Cost = "cost"
 		b := newTestLimiter(t, limit)
 		require.Equal(t, throttle.Granted, b.reserve(0, "cost", "5").Outcome)
@@ -76,7 +77,7 @@ func TestCancelOfNothingChangesNothing(t *testing.T) {
 func TestCancelBetweenTwoRefills(t *testing.T) {
 	t.Parallel()
 	interval := bucket("b", 4, time.Second, 4)
-	interval.Refill = throttle.RefillInterval
+	interval.Refill = policy.RefillInterval
 	b := newTestLimiter(t, interval)
 	held := make([]*throttle.Reservation, 12)
 	for i := range held { // four now, and four slots of each of the next two refills

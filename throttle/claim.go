@@ -5,9 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"slices"
-	"strconv"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // claim is a request made concrete: for each limit of its policy, whose count it
@@ -18,28 +18,28 @@ type claim struct {
 	costs   []int64
 	weight  int64 // of the task's lane
 	urgent  bool
-	since   int64       // when the task came, in microseconds, if it was here before; see Limiter.reserve
-	never   *NeverError // set when a cost is above what its limit ever holds
+	since   int64              // when the task came, in microseconds, if it was here before; see Limiter.reserve
+	never   *policy.NeverError // set when a cost is above what its limit ever holds
 }
 
-func newClaim(policy *Policy, request Request) (*claim, error) {
+func newClaim(p *policy.Policy, request Request) (*claim, error) {
 	c := &claim{
 		request: request,
-		keys:    make([]string, len(policy.Limits)),
-		costs:   make([]int64, len(policy.Limits)),
-		urgent:  isUrgent(request.Attributes),
+		keys:    make([]string, len(p.Limits)),
+		costs:   make([]int64, len(p.Limits)),
+		urgent:  policy.IsUrgent(request.Attributes),
 	}
-	if request.TaskID == "" && len(policy.concurrency()) > 0 {
+	if request.TaskID == "" && len(concurrencyLimits(p)) > 0 {
 		c.request.TaskID = newHolder()
 	}
 	var err error
-	if c.weight, err = policy.weightFor(request.Attributes); err != nil {
+	if c.weight, err = p.WeightOf(request.Attributes); err != nil {
 		return nil, err
 	}
-	for i := range policy.Limits {
+	for i := range p.Limits {
 		var err error
-		c.keys[i], c.costs[i], err = policy.Draw(&policy.Limits[i], request.Attributes)
-		if never, ok := errors.AsType[*NeverError](err); ok {
+		c.keys[i], c.costs[i], err = p.Draw(&p.Limits[i], request.Attributes)
+		if never, ok := errors.AsType[*policy.NeverError](err); ok {
 			c.never = cmp.Or(c.never, never)
 		} else if err != nil {
 			return nil, err
@@ -48,72 +48,33 @@ func newClaim(policy *Policy, request Request) (*claim, error) {
 	return c, nil
 }
 
-// Draw tells whose count of one of the policy's limits a task with these attributes
-// goes to, and what it takes from it. The error is an [*AttributeError] when it lacks
-// what the limit needs, and a [*NeverError] when it costs more than the limit ever
-// holds; then, too, the key and the cost are told.
-func (p *Policy) Draw(limit *Limit, attributes map[string]string) (key string, cost int64, err error) {
-	if limit.Per != "" {
-		if key = attributes[limit.Per]; key == "" {
-			return "", 0, unfit(p, limit, limit.Per, "is missing")
-		}
-	}
-	cost = 1
-	if text, ok := attributes[limit.Cost]; ok && limit.Cost != "" {
-		cost, err = strconv.ParseInt(text, 10, 64)
-		if err != nil || cost < 1 {
-			return "", 0, unfit(p, limit, limit.Cost, fmt.Sprintf("is %q, not a whole number above 0", shorten(text)))
-		}
-	}
-	kept := limit.kept()
-	if isUrgent(attributes) {
-		kept = 0
-	}
-	if most := limit.Capacity() - kept; cost > most {
-		err = &NeverError{Policy: p.Name, Limit: limit.Name, Cost: cost, Max: most, Kept: kept}
-	}
-	return key, cost, err
-}
-
-// mostAdjusted bounds an actual cost, which no limit does, to what the scripts
-// count exactly.
-const mostAdjusted = MaxBurst
-
 // adjusted returns the costs with the values of attributes in place of what was
 // estimated.
-func (c *claim) adjusted(policy *Policy, attributes map[string]string) ([]int64, error) {
+func (c *claim) adjusted(policy *policy.Policy, attributes map[string]string) ([]int64, error) {
 	costs := slices.Clone(c.costs)
 	for i := range policy.Limits {
-		limit := &policy.Limits[i]
-		text, ok := attributes[limit.Cost]
-		if !ok || limit.Cost == "" {
-			continue
+		cost, given, err := policy.ActualCost(&policy.Limits[i], attributes)
+		if err != nil {
+			return nil, err
 		}
-		cost, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || cost < 0 || cost > mostAdjusted {
-			return nil, unfit(policy, limit, limit.Cost,
-				fmt.Sprintf("is %q, not a whole number from 0 to %d", shorten(text), mostAdjusted))
+		if given {
+			costs[i] = cost
 		}
-		costs[i] = cost
 	}
 	return costs, nil
 }
 
 // landed returns the claim of a call that has ended: nothing of it is in flight at the
 // upstream any more.
-func (c *claim) landed(policy *Policy) *claim {
+func (c *claim) landed(policy *policy.Policy) *claim {
 	landed := *c
 	landed.costs = slices.Clone(c.costs)
 	for i := range policy.Limits {
-		if policy.Limits[i].isAboutUpstream() {
+		if isAboutUpstream(&policy.Limits[i]) {
 			landed.costs[i] = 0
 		}
 	}
 	return &landed
-}
-
-func unfit(policy *Policy, limit *Limit, attribute, problem string) error {
-	return &AttributeError{Policy: policy.Name, Limit: limit.Name, Attribute: attribute, Problem: problem}
 }
 
 // parks reports whether the claim's task joins the waiting line when denied.
@@ -125,14 +86,6 @@ func (c *claim) impossible() (Decision, bool) {
 		return Decision{}, false
 	}
 	return Decision{Outcome: Never, Policy: c.never.Policy, HeldBy: c.never.Limit}, true
-}
-
-func shorten(text string) string {
-	const most = 40
-	if len(text) > most {
-		return text[:most] + "..."
-	}
-	return text
 }
 
 // Keys of a policy share one hash tag, so that one script call reaches them all

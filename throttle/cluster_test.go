@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	cluster := throttletest.Cluster(t)
-	shared, own := bucket("shared", 20, time.Hour, 20), window("own", 15, time.Hour, throttle.AnchorFirst)
+	shared, own := bucket("shared", 20, time.Hour, 20), window("own", 15, time.Hour, policy.AnchorFirst)
 	own.Per = "user"
 	for i := range 6 {
 		policy := "policy-" + strconv.Itoa(i)
@@ -49,14 +50,14 @@ func TestRedisCluster(t *testing.T) {
 func TestRedisClusterKnowsEveryAlgorithm(t *testing.T) {
 	t.Parallel()
 	cluster := throttletest.Cluster(t)
-	rate := throttle.Rate{Count: 5, Period: time.Minute}
+	rate := policy.Rate{Count: 5, Period: time.Minute}
 	interval := bucket("interval", 5, time.Minute, 5)
-	interval.Refill = throttle.RefillInterval
-	limits := []throttle.Limit{
-		bucket("smooth", 5, time.Minute, 5), interval, window("window", 5, time.Minute, throttle.AnchorClock),
-		{Name: "log", Algorithm: throttle.SlidingLog, Rate: rate},
-		{Name: "buckets", Algorithm: throttle.SlidingWindow, Rate: rate},
-		{Name: "slots", Algorithm: throttle.Concurrency, Slots: 5},
+	interval.Refill = policy.RefillInterval
+	limits := []policy.Limit{
+		bucket("smooth", 5, time.Minute, 5), interval, window("window", 5, time.Minute, policy.AnchorClock),
+		{Name: "log", Algorithm: policy.SlidingLog, Rate: rate},
+		{Name: "buckets", Algorithm: policy.SlidingWindow, Rate: rate},
+		{Name: "slots", Algorithm: policy.Concurrency, Slots: 5},
 	}
 	for i := range limits {
 		limits[i].Cost = "points"

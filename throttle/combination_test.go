@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // judged is a limit and what its law says of the starts under it.
 type judged struct {
-	limit throttle.Limit
+	limit policy.Limit
 	most  int64
 	count func([]time.Time) int
 }
@@ -23,7 +24,7 @@ type judged struct {
 func randomJudged(random *rand.Rand, name string) judged {
 	count, burst := 1+random.Int64N(8), 1+random.Int64N(5)
 	period := time.Duration(1+random.Int64N(40)) * 50 * time.Millisecond
-	rate := throttle.Rate{Count: count, Period: period}
+	rate := policy.Rate{Count: count, Period: period}
 	switch random.IntN(5) {
 	case 0:
 		return judged{
@@ -32,24 +33,24 @@ func randomJudged(random *rand.Rand, name string) judged {
 		}
 	case 1:
 		limit := bucket(name, count, period, burst)
-		limit.Refill = throttle.RefillInterval
+		limit.Refill = policy.RefillInterval
 		return judged{
 			limit, burst + min(count, burst),
 			func(starts []time.Time) int { return throttletest.MaxInAnyInterval(starts, period) },
 		}
 	case 2:
 		return judged{
-			throttle.Limit{Name: name, Algorithm: throttle.FixedWindow, Rate: rate}, count,
+			policy.Limit{Name: name, Algorithm: policy.FixedWindow, Rate: rate}, count,
 			func(starts []time.Time) int { return throttletest.MaxPerWindow(starts, period, time.Unix(0, 0)) },
 		}
 	case 3:
 		return judged{
-			throttle.Limit{Name: name, Algorithm: throttle.SlidingLog, Rate: rate}, count,
+			policy.Limit{Name: name, Algorithm: policy.SlidingLog, Rate: rate}, count,
 			func(starts []time.Time) int { return throttletest.MaxInAnyInterval(starts, period) },
 		}
 	default:
 		return judged{
-			throttle.Limit{Name: name, Algorithm: throttle.SlidingWindow, Rate: rate, Precision: period / 5}, count,
+			policy.Limit{Name: name, Algorithm: policy.SlidingWindow, Rate: rate, Precision: period / 5}, count,
 			func(starts []time.Time) int { return throttletest.MaxInAnyInterval(starts, period) },
 		}
 	}
@@ -63,7 +64,7 @@ func TestCombinationsKeepEveryLimit(t *testing.T) {
 	eachStory(t, 60, 2, func(t *testing.T, start makeLimiter, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		judges := make([]judged, 1+random.IntN(4))
-		limits := make([]throttle.Limit, len(judges))
+		limits := make([]policy.Limit, len(judges))
 		for i := range judges {
 			judges[i] = randomJudged(random, fmt.Sprintf("l%d", i))
 			if i > 0 && random.IntN(2) == 0 {
@@ -119,13 +120,13 @@ func combine(b *testLimiter, random *rand.Rand) (granted []*throttle.Reservation
 func TestPutOffSlotsKeepTheirTokens(t *testing.T) {
 	t.Parallel()
 	interval := bucket("shared", 1, time.Second, 5)
-	interval.Refill = throttle.RefillInterval
-	for name, shared := range map[string]throttle.Limit{
+	interval.Refill = policy.RefillInterval
+	for name, shared := range map[string]policy.Limit{
 		"smooth": bucket("shared", 1, time.Second, 5), "interval": interval,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			own := window("own", 1, 10*time.Second, throttle.AnchorClock)
+			own := window("own", 1, 10*time.Second, policy.AnchorClock)
 			own.Per = "user"
 			b := newTestLimiter(t, shared, own)
 			var starts []time.Time

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -25,7 +26,7 @@ type oracle interface {
 	// adjust corrects what the nth granted reservation took.
 	adjust(now int64, nth int, more int64)
 	// change sets other numbers, in force from the next operation on.
-	change(now int64, l Limit)
+	change(now int64, l policy.Limit)
 	// status tells what is left, and when the limit is full again.
 	status(now int64) (remaining, resetAfter int64)
 	// flush forgets everything, as an emptied Redis does.
@@ -37,8 +38,8 @@ type oracle interface {
 var comparisons = map[string]func(t *testing.T, client *redis.Client, operations int){
 	"token bucket":          against(bucketNumbers, newBucketOracle),
 	"interval bucket":       against(intervalNumbers, newIntervalOracle),
-	"fixed window by clock": against(windowNumbers(AnchorClock), newWindowOracle),
-	"fixed window by first": against(windowNumbers(AnchorFirst), newWindowOracle),
+	"fixed window by clock": against(windowNumbers(policy.AnchorClock), newWindowOracle),
+	"fixed window by first": against(windowNumbers(policy.AnchorFirst), newWindowOracle),
 	"sliding log":           against(logNumbers, newLogOracle),
 	"long line of a log":    compareLongLine,
 	"sliding window":        against(slidingNumbers, newSlidingOracle),
@@ -69,7 +70,7 @@ type comparison struct {
 	seed    uint64
 	client  *redis.Client
 	random  *rand.Rand
-	limit   Limit
+	limit   policy.Limit
 	limiter *Limiter
 	oracle  oracle
 	now     int64
@@ -88,7 +89,7 @@ const (
 
 // against tells random stories until enough operations were compared. numbers makes the
 // limit of a story, and other numbers for the same limit later.
-func against(numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) func(*testing.T, *redis.Client, int) {
+func against(numbers func(*rand.Rand) policy.Limit, newOracle func(policy.Limit) oracle) func(*testing.T, *redis.Client, int) {
 	return func(t *testing.T, client *redis.Client, operations int) {
 		t.Helper()
 		eachEpisode(t, client, operations, episodeOps, func(seed uint64) { tellStory(t, client, seed, numbers, newOracle) })
@@ -107,18 +108,18 @@ func eachEpisode(t *testing.T, client *redis.Client, operations, each int, tell 
 	}
 }
 
-func tellStory(t testing.TB, client *redis.Client, seed uint64, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
+func tellStory(t testing.TB, client *redis.Client, seed uint64, numbers func(*rand.Rand) policy.Limit, newOracle func(policy.Limit) oracle) {
 	t.Helper()
 	tell(t, &comparison{client: client, seed: seed, crowded: true}, numbers, newOracle)
 }
 
 // tellLonelyStory is tellStory where nobody comes along.
-func tellLonelyStory(t testing.TB, client *redis.Client, seed uint64, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
+func tellLonelyStory(t testing.TB, client *redis.Client, seed uint64, numbers func(*rand.Rand) policy.Limit, newOracle func(policy.Limit) oracle) {
 	t.Helper()
 	tell(t, &comparison{client: client, seed: seed}, numbers, newOracle)
 }
 
-func tell(t testing.TB, d *comparison, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
+func tell(t testing.TB, d *comparison, numbers func(*rand.Rand) policy.Limit, newOracle func(policy.Limit) oracle) {
 	t.Helper()
 	d.begin(t, 42, numbers, newOracle)
 	for range episodeOps {
@@ -127,7 +128,7 @@ func tell(t testing.TB, d *comparison, numbers func(*rand.Rand) Limit, newOracle
 }
 
 // begin begins a story; kind keeps those of one kind apart from those of another.
-func (d *comparison) begin(t testing.TB, kind uint64, numbers func(*rand.Rand) Limit, newOracle func(Limit) oracle) {
+func (d *comparison) begin(t testing.TB, kind uint64, numbers func(*rand.Rand) policy.Limit, newOracle func(policy.Limit) oracle) {
 	t.Helper()
 	d.t, d.random, d.now = t, rand.New(rand.NewPCG(d.seed, kind)), comparisonEpoch
 	d.limit = numbers(d.random)
@@ -136,7 +137,7 @@ func (d *comparison) begin(t testing.TB, kind uint64, numbers func(*rand.Rand) L
 	d.remake()
 }
 
-func (d *comparison) step(numbers func(*rand.Rand) Limit) {
+func (d *comparison) step(numbers func(*rand.Rand) policy.Limit) {
 	switch n := d.random.IntN(100); {
 	case n < 55:
 		d.reserve()
@@ -285,12 +286,12 @@ func (d *comparison) tick() {
 
 // change changes the numbers, to some that the story had not before: then there is only
 // one view to tell of. Receipts are those of the view before.
-func (d *comparison) change(to Limit) {
+func (d *comparison) change(to policy.Limit) {
 	d.t.Helper()
-	if d.had[to.String()+to.precision().String()] {
+	if d.had[to.String()+to.BucketLength().String()] {
 		return
 	}
-	d.had[to.String()+to.precision().String()] = true
+	d.had[to.String()+to.BucketLength().String()] = true
 	for i := range d.granted {
 		d.ended[i] = true
 	}
@@ -323,7 +324,7 @@ func (d *comparison) flush() {
 	d.setClock()
 	d.granted, d.ended, d.had = nil, map[int]bool{}, map[string]bool{}
 	if d.limit.Algorithm != "" {
-		d.had[d.limit.String()+d.limit.precision().String()] = true
+		d.had[d.limit.String()+d.limit.BucketLength().String()] = true
 	}
 }
 
@@ -339,7 +340,7 @@ func (d *comparison) remake() {
 	d.limiter = limiter
 }
 
-func (d *comparison) config() *Config {
+func (d *comparison) config() *policy.Config {
 	d.limit.Name, d.limit.Cost = "limit", "cost"
-	return &Config{Policies: []Policy{{Name: "api", Limits: []Limit{d.limit}}}}
+	return &policy.Config{Policies: []policy.Policy{{Name: "api", Limits: []policy.Limit{d.limit}}}}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -28,7 +29,7 @@ type modelLease struct {
 	isNew            bool // put by the change that is going on
 }
 
-func newSlotsOracle(l Limit) *slotsOracle {
+func newSlotsOracle(l policy.Limit) *slotsOracle {
 	o := &slotsOracle{leases: map[string]*modelLease{}}
 	o.change(0, l)
 	return o
@@ -82,8 +83,8 @@ func (o *slotsOracle) decide(now, wait, cost int64, who string) (bool, int64) {
 	return false, max(at, opens)
 }
 
-// settle is what a new lease, or a new term of one, brings with it: leases that ran out are gone for good,
-// and one that was born later than now ends a period from now.
+// settle is what every change brings with it: leases that ran out are gone for good, and
+// one that was born later than now ends a period from now.
 func (o *slotsOracle) settle(now int64, changed bool) {
 	if !changed {
 		return
@@ -106,9 +107,7 @@ func (o *slotsOracle) cancel(now int64, nth int) {
 	if ends {
 		delete(o.leases, l.who)
 	}
-	if ends && o.others(now, "") == 0 {
-		clear(o.leases) // with the last one the key goes
-	}
+	o.settle(now, ends)
 }
 
 func (o *slotsOracle) adjust(int64, int, int64) {}
@@ -128,7 +127,9 @@ func (o *slotsOracle) renew(now int64, nth int) bool {
 	return true
 }
 
-func (o *slotsOracle) change(_ int64, l Limit) { o.slots, o.lease = l.Slots, l.Lease.Microseconds() }
+func (o *slotsOracle) change(_ int64, l policy.Limit) {
+	o.slots, o.lease = l.Slots, l.Lease.Microseconds()
+}
 
 func (o *slotsOracle) status(now int64) (remaining, resetAfter int64) {
 	for _, l := range o.leases {
@@ -149,9 +150,9 @@ type slotsComparison struct {
 	slots *slotsOracle
 }
 
-func randomSlots(random *rand.Rand) Limit {
-	return Limit{
-		Algorithm: Concurrency, Slots: 1 + random.Int64N(8),
+func randomSlots(random *rand.Rand) policy.Limit {
+	return policy.Limit{
+		Algorithm: policy.Concurrency, Slots: 1 + random.Int64N(8),
 		Lease: time.Second + time.Duration(random.Int64N(5_000_000))*time.Microsecond,
 	}
 }
@@ -170,7 +171,7 @@ func FuzzConcurrencyAgainstOracle(f *testing.F) {
 func tellSlotsStory(t testing.TB, client *redis.Client, seed uint64) {
 	t.Helper()
 	d := &slotsComparison{comparison: comparison{client: client, seed: seed}}
-	d.begin(t, 10, randomSlots, func(l Limit) oracle {
+	d.begin(t, 10, randomSlots, func(l policy.Limit) oracle {
 		d.slots = newSlotsOracle(l)
 		return d.slots
 	})

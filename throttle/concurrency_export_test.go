@@ -1,19 +1,29 @@
 package throttle
 
+import (
+	"context"
+	"time"
+)
+
 // RenewNow renews the leases that a Limiter holds for a policy, without waiting for
 // the next round.
 func RenewNow(l *Limiter, policy string) error { return CallsOf(l, policy).leases.keeper.makeRound() }
 
-// Waiting tells how many requests of this Limiter stand in line for a slot.
-func Waiting(l *Limiter, policy string) int {
-	line := CallsOf(l, policy).leases.line
-	line.mu.Lock()
-	defer line.mu.Unlock()
-	n := 0
-	for _, row := range line.places {
-		n += len(row)
+// RenewCall makes one call of a renewal for a reservation, as a server may run it late or
+// twice. Leases that are gone may come back before an instant; never, if it is zero.
+func RenewCall(ctx context.Context, r *Reservation, back time.Time) (bool, error) {
+	leases, until := r.leases(), int64(0)
+	if !back.IsZero() {
+		until = back.UnixMicro()
 	}
-	return n
+	has, _, err := leases.renewUntil(ctx, []*hold{leases.newHold(r)}, until)
+	return err == nil && has[0], err
+}
+
+// ReleaseCall makes the call of a release for a reservation, whether it was made before
+// or not.
+func ReleaseCall(ctx context.Context, r *Reservation) error {
+	return r.leases().release(ctx, r.claim, r.receipts)
 }
 
 // Held tells how many reservations of this Limiter are held.

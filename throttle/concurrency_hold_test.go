@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -23,7 +24,7 @@ func (b *testLimiter) hold(r *throttle.Reservation) {
 }
 
 // hourLong is as slots, with leases that no pause of the machine loses.
-func hourLong(n int64) throttle.Limit {
+func hourLong(n int64) policy.Limit {
 	limit := slots(n)
 	limit.Lease = time.Hour
 	return limit
@@ -97,6 +98,63 @@ func TestRenewalAfterOthersTookTheSlot(t *testing.T) {
 	assert.Equal(t, int64(1), b.remaining())
 }
 
+// Law 14: calls about a lease may arrive late and twice, in any order. What was released
+// stays so, and what another attempt of the task holds stays its own.
+func TestLateAndRepeatedCallsAboutALease(t *testing.T) {
+	t.Parallel()
+	const renew, release, again, steps = 0, 1, 2, 4
+	names := []string{"renew", "release", "again"}
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newTestLimiterOn(t, server, slots(3))
+		for order := range 3 * 3 * 3 * 3 {
+			require.NoError(t, b.client.Del(t.Context(), "rm:{api}:slots").Err())
+			b.at(0)
+			b.ask("other", 0)
+			first := b.ask("1", 0)
+			holds, story := 1, "" // 1 for the first attempt, 2 for a later one, or 0
+			for step := range steps {
+				b.at(time.Duration(step+1) * time.Millisecond)
+				call := order % 3
+				order /= 3
+				story += " " + names[call]
+				switch call {
+				case renew:
+					has, err := throttle.RenewCall(t.Context(), first, time.Time{})
+					require.NoError(t, err)
+					assert.Equal(t, holds == 1, has, story)
+				case release:
+					require.NoError(t, throttle.ReleaseCall(t.Context(), first))
+					if holds == 1 {
+						holds = 0
+					}
+				case again:
+					require.Equal(t, throttle.Granted, b.ask("1", 0).Outcome)
+					holds = 2
+				}
+				assert.Equal(t, int64(2-min(holds, 1)), b.remaining(), story)
+			}
+		}
+	})
+}
+
+// A lease that is gone comes back for a task that runs, but not by a call that was given
+// up long ago.
+func TestLeasesComeBackInTime(t *testing.T) {
+	t.Parallel()
+	b := newTestLimiter(t, slots(1))
+	r := b.ask("1", 0)
+	b.at(lease)
+	for _, test := range []struct {
+		late time.Duration
+		back bool
+	}{{0, false}, {time.Hour, false}, {-time.Microsecond, true}} {
+		has, err := throttle.RenewCall(t.Context(), r, noon.Add(lease-test.late))
+		require.NoError(t, err)
+		assert.Equal(t, test.back, has, "late by %s", test.late)
+	}
+	assert.Zero(t, b.remaining())
+}
+
 // Law 10: after an outage or a flush, running tasks take their slots again before
 // others do.
 func TestRenewalBringsBackWhatWasFlushed(t *testing.T) {
@@ -129,7 +187,7 @@ func TestLostIsNotSaidTooEarly(t *testing.T) {
 func TestRenewalsKeepTheirOwnTime(t *testing.T) {
 	t.Parallel()
 	limit := slots(1)
-	limit.Lease = throttle.MinLease
+	limit.Lease = policy.MinLease
 	server := throttletest.Redis(t)
 	limiter := newLimiter(t, server.Client(), "api", limit)
 	r, err := limiter.Reserve(t.Context(), request(0))
@@ -187,81 +245,6 @@ func TestHoldAndReleaseCostNothingWithoutConcurrency(t *testing.T) {
 	r.Hold(t.Context())
 	assert.Nil(t, r.Lost())
 	require.NoError(t, r.Release(t.Context()))
-	require.NoError(t, r.AwaitSlot(t.Context()))
-}
-
-// A slot that ends in this process goes to who waits here, in order of coming, at
-// once and not after a pause.
-func TestAwaitSlotInOrder(t *testing.T) {
-	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		limiter := newLimiter(t, server.Client(), "api", hourLong(1))
-		running, err := limiter.Reserve(t.Context(), request(0))
-		require.NoError(t, err)
-
-		const waiters = 5
-		granted := make(chan int)
-		done := make(chan struct{})
-		var all sync.WaitGroup
-		for i := range waiters {
-			r, err := limiter.Reserve(t.Context(), request(throttle.Patience))
-			require.NoError(t, err)
-			all.Go(func() {
-				assert.NoError(t, r.AwaitSlot(t.Context()))
-				assert.Equal(t, throttle.Granted, r.Outcome)
-				granted <- i
-				<-done
-				assert.NoError(t, r.Release(t.Context()))
-			})
-			require.Eventually(t, func() bool { return throttle.Waiting(limiter, "api") == i+1 }, throttle.Patience, time.Millisecond)
-		}
-		require.NoError(t, running.Release(t.Context()))
-		for i := range waiters {
-			assert.Equal(t, i, <-granted)
-			done <- struct{}{}
-		}
-		all.Wait()
-	})
-}
-
-// A slot that ends elsewhere is found by asking.
-func TestAwaitSlotFindsWhatEndsElsewhere(t *testing.T) {
-	t.Parallel()
-	b := newTestLimiter(t, hourLong(1))
-	running := b.ask("1", 0)
-	elsewhere := b.with(hourLong(1))
-	waiting := elsewhere.ask("2", throttle.Patience)
-	granted := make(chan error)
-	go func() { granted <- waiting.AwaitSlot(t.Context()) }()
-	require.Eventually(t, func() bool { return throttle.Waiting(elsewhere.limiter, "api") == 1 }, throttle.Patience, time.Millisecond)
-	b.release(running)
-	require.NoError(t, <-granted)
-	assert.Equal(t, throttle.Granted, waiting.Outcome)
-}
-
-func TestAwaitSlotGivesUp(t *testing.T) {
-	t.Parallel()
-	b := newTestLimiter(t, bucket("rate", 1, time.Hour, 2), hourLong(1))
-	b.ask("1", 0)
-
-	began := time.Now()
-	patient := b.ask("2", 200*time.Millisecond)
-	require.NoError(t, patient.AwaitSlot(t.Context()))
-	assert.Equal(t, throttle.Denied, patient.Outcome)
-	assert.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond)
-	assert.Zero(t, throttle.Waiting(b.limiter, "api"))
-
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, b.ask("2", time.Minute).AwaitSlot(ctx), context.Canceled)
-
-	// Another limit is in the way for longer: no use waiting.
-	free := b.with(bucket("rate", 1, time.Hour, 2), hourLong(2))
-	free.ask("2", 0)
-	far := b.ask("3", time.Minute)
-	require.Equal(t, "rate", far.HeldBy)
-	require.NoError(t, far.AwaitSlot(t.Context()))
-	assert.Equal(t, throttle.Denied, far.Outcome)
 }
 
 // Law 1 and law 6, judged by a counter of the test's own: 200 callers at three
@@ -294,14 +277,25 @@ func TestConcurrencyUnderOverload(t *testing.T) {
 			outlast(time.Millisecond)
 			<-inside
 		}
+		freed := make(chan struct{}, tasks+callers) // has one for each slot that was freed
 		work := func(limiter *throttle.Limiter) bool {
-			r, err := limiter.Reserve(t.Context(), request(throttle.Patience))
-			if !assert.NoError(t, err) || !assert.NoError(t, r.AwaitSlot(t.Context())) || !assert.NoError(t, r.Wait(t.Context())) {
+			r, err := limiter.Reserve(t.Context(), request(0))
+			for err == nil && r.Outcome == throttle.Denied {
+				select { // all slots are in use, so one will be freed
+				case <-freed:
+				case <-time.After(throttle.Patience):
+					return assert.Fail(t, "no slot was freed")
+				}
+				r, err = limiter.Reserve(t.Context(), request(0))
+			}
+			if !assert.NoError(t, err) || !assert.NoError(t, r.Wait(t.Context())) {
 				return false
 			}
 			r.Hold(t.Context())
 			task()
-			return assert.NoError(t, r.Release(t.Context()))
+			err = r.Release(t.Context())
+			freed <- struct{}{}
+			return assert.NoError(t, err)
 		}
 
 		var limiters []*throttle.Limiter

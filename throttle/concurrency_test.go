@@ -2,6 +2,8 @@ package throttle_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,14 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // lease is how long the leases of these tests last.
 const lease = 10 * time.Second
 
-func slots(n int64) throttle.Limit {
-	return throttle.Limit{Name: "slots", Algorithm: throttle.Concurrency, Slots: n, Lease: lease, Cost: "cost"}
+func slots(n int64) policy.Limit {
+	return policy.Limit{Name: "slots", Algorithm: policy.Concurrency, Slots: n, Lease: lease, Cost: "cost"}
 }
 
 // ask reserves for a task, at once or within a wait.
@@ -45,7 +48,7 @@ func (b *testLimiter) remaining() int64 {
 
 // with returns the limiter with other numbers for its policy, as another process
 // has them.
-func (b *testLimiter) with(limits ...throttle.Limit) *testLimiter {
+func (b *testLimiter) with(limits ...policy.Limit) *testLimiter {
 	b.t.Helper()
 	other := *b
 	other.change(limits...)
@@ -283,7 +286,7 @@ func TestConcurrencyWithASlotAhead(t *testing.T) {
 // Law 2.
 func TestConcurrencyDenialsAndPeeksWriteNothing(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, window("w", 3, time.Hour, throttle.AnchorClock), slots(2))
+	b := newTestLimiter(t, window("w", 3, time.Hour, policy.AnchorClock), slots(2))
 	b.ask("1", 0)
 	b.ask("2", 0)
 	before := b.contents()
@@ -296,6 +299,35 @@ func TestConcurrencyDenialsAndPeeksWriteNothing(t *testing.T) {
 	before = b.contents()
 	b.remaining()
 	assert.Equal(t, before, b.contents())
+}
+
+// Law 12: the key of a limit lives as long as its last lease, whatever has been made of
+// those before.
+func TestConcurrencyKeyOutlivesItsLeases(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(12, 1))
+	b := newTestLimiter(t, slots(6), bucket("rate", 3, time.Second, 3)) // which puts slots ahead
+	running := map[string]*throttle.Reservation{}
+	for range 300 {
+		task := strconv.Itoa(random.IntN(6))
+		switch r := running[task]; {
+		case r == nil:
+			if r = b.ask(task, time.Duration(random.Int64N(int64(3*time.Second)))); r.Outcome == throttle.Granted {
+				running[task] = r
+			}
+		case random.IntN(3) == 0:
+			_, err := throttle.RenewCall(t.Context(), r, time.Time{})
+			require.NoError(t, err)
+		default:
+			b.release(r)
+			delete(running, task)
+		}
+		d, err := b.limiter.Peek(t.Context(), request(0))
+		require.NoError(t, err)
+		lives := b.client.PTTL(t.Context(), "rm:{api}:slots").Val()
+		assert.GreaterOrEqual(t, max(0, lives), d.Limits[0].ResetAfter.Truncate(time.Millisecond))
+		b.clock.Advance(time.Duration(random.Int64N(int64(2 * time.Second))))
+	}
 }
 
 // A clock set back keeps a dead task's lease for one period more, not for as long

@@ -2,7 +2,7 @@
 // limits live in Redis, are shared by every process, and are decided on there by
 // one script call for any number of limits: all or nothing.
 //
-// A [Config] names the policies; [New] makes a [Limiter] of it. [Limiter.Reserve]
+// A [policy.Config] names the policies; [New] makes a [Limiter] of it. [Limiter.Reserve]
 // turns a [Request] into a [Reservation]: granted for an instant, denied with the
 // time until it could pass, or never. A denial is a value; an error means that
 // nothing could be decided, and then nothing may start.

@@ -10,44 +10,6 @@ import (
 // Limiter does not have.
 var ErrUnknownPolicy = errors.New("unknown policy")
 
-// AttributeError says that a task does not carry what a limit needs: the
-// attribute is missing, or its value is no cost. Asking again with the same
-// attributes fails again.
-type AttributeError struct {
-	// Limit is empty where it is the policy that needs the attribute.
-	Policy, Limit, Attribute string
-	// Problem is what is wrong with it, as in "is missing".
-	Problem string
-}
-
-// Error names attribute, limit and policy.
-func (e *AttributeError) Error() string {
-	if e.Limit == "" {
-		return fmt.Sprintf("attribute %q %s: policy %q uses it (set it as a task header)", e.Attribute, e.Problem, e.Policy)
-	}
-	return fmt.Sprintf("attribute %q %s: limit %q of policy %q needs it (set it as a task header)",
-		e.Attribute, e.Problem, e.Limit, e.Policy)
-}
-
-// NeverError says that a request can never pass, because it costs more than a
-// limit ever holds.
-type NeverError struct {
-	Policy, Limit string
-	// Max is the most that a limit ever has for such a request. Kept is what it has
-	// besides, for urgent tasks alone.
-	Cost, Max, Kept int64
-}
-
-// Error names cost, limit and policy.
-func (e *NeverError) Error() string {
-	kept := ""
-	if e.Kept > 0 {
-		kept = fmt.Sprintf(", besides %d kept for tasks of high priority", e.Kept)
-	}
-	return fmt.Sprintf("cost %d can never pass: limit %q of policy %q holds at most %d%s",
-		e.Cost, e.Limit, e.Policy, e.Max, kept)
-}
-
 // ThrottledError defers a task: an asynq handler that returns it is run again
 // at about the time it names, at no cost of a retry. The worker package makes
 // it of a denial; a handler may return one of its own.
@@ -87,6 +49,14 @@ func (p *Place) inLane() string {
 		return ""
 	}
 	return fmt.Sprintf(" of lane %q", shorten(p.Lane))
+}
+
+func shorten(text string) string {
+	const most = 40
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
 }
 
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -16,15 +17,15 @@ import (
 // within what Lua takes, such as 200 local variables.
 func TestEveryScriptOfEveryAlgorithmLoads(t *testing.T) {
 	t.Parallel()
-	var limits []throttle.Limit
+	var limits []policy.Limit
 	for kind, limit := range fivePerMinute() {
 		limit.Name = kind
 		limit.Headroom.Tokens = 1
 		limits = append(limits, limit)
 	}
-	policy := throttle.Policy{Name: "all", Limits: limits, Lane: "tenant", Upstream: &throttle.Upstream{}}
+	p := policy.Policy{Name: "all", Limits: limits, Lane: "tenant", Upstream: &policy.Upstream{}}
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		limiter, err := throttle.New(server.Client(), &throttle.Config{Policies: []throttle.Policy{policy}})
+		limiter, err := throttle.New(server.Client(), &policy.Config{Policies: []policy.Policy{p}})
 		require.NoError(t, err)
 		scripts := reflect.ValueOf(throttle.ScriptsOf(limiter, "all"))
 		for i := range scripts.NumField() {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rampmeter/rampmeter/lua"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Patience is how long the tests of this package wait for what is to happen at all. It
@@ -29,7 +30,7 @@ local function ttl_ms(us) return us > 0 and 10000000 or 0 end
 func CallsOf(l *Limiter, policy string) *policyCalls { return l.inForce.Load().policies[policy] }
 
 // CostsDiffer reports whether tasks have their costs by other attributes.
-func CostsDiffer(a, b Policy) bool { return costAttributes(&a) != costAttributes(&b) }
+func CostsDiffer(a, b policy.Policy) bool { return costAttributes(&a) != costAttributes(&b) }
 
 // ScriptsOf returns the scripts of one of a Limiter's policies.
 func ScriptsOf(l *Limiter, policy string) lua.Scripts { return CallsOf(l, policy).scripts }

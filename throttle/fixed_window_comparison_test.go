@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -27,9 +28,9 @@ type windowTake struct{ cost, start int64 }
 
 const windowsAhead = 64
 
-func newWindowOracle(l Limit) oracle {
+func newWindowOracle(l policy.Limit) oracle {
 	return &windowOracle{
-		count: l.Rate.Count, period: l.Rate.Period.Microseconds(), first: l.Anchor == AnchorFirst,
+		count: l.Rate.Count, period: l.Rate.Period.Microseconds(), first: l.Anchor == policy.AnchorFirst,
 		taken: map[int64]int64{},
 	}
 }
@@ -157,7 +158,7 @@ func (o *windowOracle) move(now int64, nth int, more int64, exactly bool) {
 	*o = *s
 }
 
-func (o *windowOracle) change(_ int64, l Limit) { o.next = newWindowOracle(l).(*windowOracle) }
+func (o *windowOracle) change(_ int64, l policy.Limit) { o.next = newWindowOracle(l).(*windowOracle) }
 
 func (o *windowOracle) status(now int64) (remaining, resetAfter int64) {
 	s, _ := o.at(now)
@@ -175,11 +176,11 @@ func (o *windowOracle) flush() {
 	o.open, o.windows, o.taken, o.granted = false, 0, map[int64]int64{}, nil
 }
 
-func windowNumbers(anchor Anchor) func(*rand.Rand) Limit {
-	return func(random *rand.Rand) Limit {
-		return Limit{
-			Algorithm: FixedWindow, Anchor: anchor,
-			Rate: Rate{Count: 1 + random.Int64N(9), Period: time.Duration(1+random.Int64N(2_000_000)) * time.Microsecond},
+func windowNumbers(anchor policy.Anchor) func(*rand.Rand) policy.Limit {
+	return func(random *rand.Rand) policy.Limit {
+		return policy.Limit{
+			Algorithm: policy.FixedWindow, Anchor: anchor,
+			Rate: policy.Rate{Count: 1 + random.Int64N(9), Period: time.Duration(1+random.Int64N(2_000_000)) * time.Microsecond},
 		}
 	}
 }
@@ -191,6 +192,6 @@ func TestFixedWindowStoriesThatWentWrong(t *testing.T) {
 	for _, seed := range []uint64{
 		810, // what was adjusted to nothing was cancelled, and then the clock was set back
 	} {
-		tellLonelyStory(t, client, seed, windowNumbers(AnchorFirst), newWindowOracle)
+		tellLonelyStory(t, client, seed, windowNumbers(policy.AnchorFirst), newWindowOracle)
 	}
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // The sequence that fixed-window libraries agree on: two per three seconds.
 func TestS4FixedWindowSequence(t *testing.T) {
 	t.Parallel()
-	for _, anchor := range []throttle.Anchor{throttle.AnchorClock, throttle.AnchorFirst} {
+	for _, anchor := range []policy.Anchor{policy.AnchorClock, policy.AnchorFirst} {
 		t.Run(string(anchor), func(t *testing.T) {
 			t.Parallel()
 			b := newTestLimiter(t, window("w", 2, 3*time.Second, anchor))
@@ -43,9 +44,9 @@ func TestS4FixedWindowSequence(t *testing.T) {
 
 func TestFixedWindowAnchors(t *testing.T) {
 	t.Parallel()
-	for anchor, secondWindow := range map[throttle.Anchor]time.Duration{
-		throttle.AnchorClock: 10 * time.Second,
-		throttle.AnchorFirst: 17 * time.Second,
+	for anchor, secondWindow := range map[policy.Anchor]time.Duration{
+		policy.AnchorClock: 10 * time.Second,
+		policy.AnchorFirst: 17 * time.Second,
 	} {
 		t.Run(string(anchor), func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +61,7 @@ func TestFixedWindowAnchors(t *testing.T) {
 // Slots in a window ahead are spread over it: no herd when it opens.
 func TestWindowsAheadAreSpread(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, window("w", 4, 4*time.Second, throttle.AnchorClock))
+	b := newTestLimiter(t, window("w", 4, 4*time.Second, policy.AnchorClock))
 	for range 4 {
 		require.Equal(t, noon, b.reserve(0).At.UTC())
 	}

@@ -3,16 +3,21 @@ package throttle
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // flight carries concurrent requests of one process for one policy to Redis
 // together (group commit): whoever finds a call under way boards the next one,
 // which leaves when the one under way has landed. Who finds no call under way makes
-// one himself, without a change of goroutines; unless he would have to wait for his
-// slot anyway: then the call leaves a little later, for others to come along; but not
-// if he is urgent.
+// one himself, without a change of goroutines; unless others are about to come:
+//   - He would have to wait for his slot anyway. Then the call leaves a little later.
+//   - There were at least three passengers at once just now. Then the call leaves with
+//     as many as that, and the last one to board makes it; or soon, without them.
+//
+// Nobody who is urgent waits, and who boards with one does not, either.
 type flight struct {
 	most int                // passengers of one call
 	land func([]*passenger) // makes the call and answers every passenger
@@ -20,6 +25,14 @@ type flight struct {
 	mu      sync.Mutex
 	waiting []*passenger
 	flying  bool
+	// leaves makes the next call when it has waited for passengers; nil while none does.
+	// full is how many it waits for.
+	leaves *time.Timer
+	full   int
+	// present are the callers that have no answer yet, and together is the most there were
+	// at once lately.
+	present  atomic.Int64
+	together int
 	// taken is until when all slots are taken, as the latest answers told; company is
 	// how long a call may wait for more passengers, at most, for that reason.
 	taken   time.Time
@@ -36,9 +49,18 @@ const (
 	companyInLine   = 4 * time.Millisecond
 )
 
+// How long a call waits for as many passengers as came together just now, and how many
+// these must be: less would not be worth the wait.
+const (
+	gathering     = 500 * time.Microsecond
+	leastTogether = 3
+)
+
 // carry takes a passenger along and waits for its answer. A caller who makes the call
 // himself hears of the end of ctx when the call returns.
 func (f *flight) carry(ctx context.Context, p *passenger) (*Reservation, error) {
+	f.present.Add(1)
+	defer f.present.Add(-1)
 	f.board(p)
 	select {
 	case <-p.done:
@@ -52,23 +74,19 @@ func (f *flight) carry(ctx context.Context, p *passenger) (*Reservation, error) 
 }
 
 // board queues a passenger for the next call, or makes it at once when nobody is
-// flying; then the passenger has its answer when board returns.
+// flying and nobody else is waited for; then the passenger has its answer when board
+// returns.
 func (f *flight) board(p *passenger) {
 	f.mu.Lock()
-	if f.flying {
-		f.waiting = append(f.waiting, p)
+	f.waiting = append(f.waiting, p)
+	f.together = max(f.together, int(f.present.Load()))
+	if !f.leavesWith(p) {
 		f.mu.Unlock()
 		return
 	}
-	f.flying = true
-	if wait := f.companyFor(p); wait >= shortestCompany {
-		f.waiting = append(f.waiting, p)
-		f.mu.Unlock()
-		time.AfterFunc(wait, f.fly)
-		return
-	}
+	next := f.takeOff()
 	f.mu.Unlock()
-	f.land([]*passenger{p})
+	f.carryAll(next)
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,36 +97,93 @@ func (f *flight) board(p *passenger) {
 	go f.fly()
 }
 
-// fly makes calls until nobody is waiting. Each call is bounded by callTimeout,
-// so the goroutine ends soon after its last passenger boarded.
+// leavesWith reports whether a passenger who has just boarded is to make the next call,
+// now. It needs the lock.
+func (f *flight) leavesWith(p *passenger) bool {
+	if !f.flying {
+		f.flying = true
+		return !f.waitFor(f.companyFor(p), f.most) && !f.gather()
+	}
+	return f.leaves != nil && (p.hurries() || len(f.waiting) >= f.full) && f.leaves.Stop()
+}
+
+// waitFor has the next call wait for so many passengers, and reports whether it does. It
+// needs the lock.
+func (f *flight) waitFor(d time.Duration, passengers int) bool {
+	if d < gathering || len(f.waiting) >= passengers {
+		return false
+	}
+	f.full = passengers
+	f.leaves = time.AfterFunc(d, f.leave)
+	return true
+}
+
+// gather has the next call wait for as many passengers as came together lately, and
+// reports whether it does. It needs the lock.
+func (f *flight) gather() bool {
+	return f.together >= leastTogether && !slices.ContainsFunc(f.waiting, (*passenger).hurries) &&
+		f.waitFor(gathering, min(f.together, f.most))
+}
+
+// leave makes the calls without those that were waited for.
+func (f *flight) leave() {
+	f.mu.Lock()
+	f.together = len(f.waiting)
+	next := f.takeOff()
+	f.mu.Unlock()
+	f.carryAll(next)
+	f.fly()
+}
+
+// takeOff takes the passengers of the next call. It needs the lock.
+func (f *flight) takeOff() []*passenger {
+	f.leaves = nil
+	next := f.waiting
+	if len(next) > f.most {
+		next = next[:f.most:f.most]
+	}
+	f.waiting = f.waiting[len(next):]
+	return next
+}
+
+// carryAll makes the call for those that are still there.
+func (f *flight) carryAll(passengers []*passenger) {
+	if passengers = present(passengers); len(passengers) > 0 {
+		f.land(passengers)
+	}
+}
+
+// fly makes calls until nobody is waiting, or others are waited for. Each call is
+// bounded by callTimeout, so the goroutine ends soon after its last passenger boarded.
 func (f *flight) fly() {
 	for {
 		runtime.Gosched() // who has just had an answer and asks again comes along
 		f.mu.Lock()
-		next := f.waiting
-		if len(next) > f.most {
-			next = next[:f.most:f.most]
-		}
-		f.waiting = f.waiting[len(next):]
-		if len(next) == 0 {
+		if len(f.waiting) == 0 {
 			f.waiting, f.flying = nil, false
 			f.mu.Unlock()
 			return
 		}
-		f.mu.Unlock()
-		if next = present(next); len(next) > 0 {
-			f.land(next)
+		if f.gather() {
+			f.mu.Unlock()
+			return
 		}
+		next := f.takeOff()
+		f.mu.Unlock()
+		f.carryAll(next)
 	}
 }
 
 // companyFor is how long a call with this passenger may wait for others. It needs
 // the lock.
 func (f *flight) companyFor(p *passenger) time.Duration {
-	if p.claim.urgent || p.claim.request.Called || p.claim.request.MaxWait <= 0 && !p.claim.parks() {
+	if p.hurries() || p.claim.request.MaxWait <= 0 && !p.claim.parks() {
 		return 0
 	}
-	return min(time.Until(f.taken)/companyPart, f.company)
+	if wait := min(time.Until(f.taken)/companyPart, f.company); wait >= shortestCompany {
+		return wait
+	}
+	return 0
 }
 
 // learn takes from a reservation from when on slots are to be had.
@@ -148,6 +223,9 @@ type passenger struct {
 	reservation *Reservation
 	err         error
 }
+
+// hurries reports whether the passenger waits for nobody.
+func (p *passenger) hurries() bool { return p.claim.urgent || p.claim.request.Called }
 
 func newPassenger(c *claim, l *Limiter) *passenger {
 	return &passenger{claim: c, limiter: l, done: make(chan struct{})}

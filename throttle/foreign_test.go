@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -15,7 +16,7 @@ import (
 // it and the other limits stay as they are.
 func TestForeignKeyIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 			const key = "rm:{api}:l"
 			client, other := server.Client(), bucket("other", 1, time.Minute, 1)
@@ -36,8 +37,8 @@ func TestForeignKeyIsLeftAlone(t *testing.T) {
 	})
 }
 
-func isSortedSet(l throttle.Limit) bool {
-	return l.Algorithm == throttle.SlidingLog || l.Algorithm == throttle.Concurrency
+func isSortedSet(l policy.Limit) bool {
+	return l.Algorithm == policy.SlidingLog || l.Algorithm == policy.Concurrency
 }
 
 // A limit that changes its algorithm meets the state that the other one left: an
@@ -45,12 +46,12 @@ func isSortedSet(l throttle.Limit) bool {
 func TestStateOfAnotherAlgorithmIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	interval := bucket("l", 5, time.Minute, 5)
-	interval.Refill = throttle.RefillInterval
-	limits := []throttle.Limit{
-		bucket("l", 5, time.Minute, 5), interval, window("l", 5, time.Minute, throttle.AnchorFirst),
-		{Name: "l", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 5, Period: time.Minute}},
-		{Name: "l", Algorithm: throttle.SlidingWindow, Rate: throttle.Rate{Count: 5, Period: time.Minute}},
-		{Name: "l", Algorithm: throttle.Concurrency, Slots: 5},
+	interval.Refill = policy.RefillInterval
+	limits := []policy.Limit{
+		bucket("l", 5, time.Minute, 5), interval, window("l", 5, time.Minute, policy.AnchorFirst),
+		{Name: "l", Algorithm: policy.SlidingLog, Rate: policy.Rate{Count: 5, Period: time.Minute}},
+		{Name: "l", Algorithm: policy.SlidingWindow, Rate: policy.Rate{Count: 5, Period: time.Minute}},
+		{Name: "l", Algorithm: policy.Concurrency, Slots: 5},
 	}
 	for i, left := range limits {
 		for j, met := range limits {

@@ -30,8 +30,8 @@ func (l *Limiter) Unfreeze(ctx context.Context, policy string) error {
 // FreezeKey closes one key of one limit for d: the key that the request's attributes
 // name. Requests for other keys pass. It never shortens a freeze in force.
 //
-// The policy needs an [Upstream], which keeps what is known of single keys; the error
-// says so, or wraps [ErrUnknownPolicy], or is an [*AttributeError].
+// The policy needs a [policy.Upstream], which keeps what is known of single keys; the error
+// says so, or wraps [ErrUnknownPolicy], or is a [*policy.AttributeError].
 func (l *Limiter) FreezeKey(ctx context.Context, request Request, limit string, d time.Duration) error {
 	return l.closeKey(ctx, request, limit, max(d, time.Microsecond))
 }
@@ -49,17 +49,11 @@ func (l *Limiter) closeKey(ctx context.Context, request Request, limit string, d
 	if calls.about == nil {
 		return fmt.Errorf("throttle: single keys of policy %q can not be frozen: give it an upstream", request.Policy)
 	}
-	var limits []string
-	for i := range calls.policy.Limits {
-		if declared := &calls.policy.Limits[i]; declared.Algorithm != Concurrency && !declared.isAboutUpstream() {
-			limits = append(limits, declared.Name)
-			if declared.Name == limit {
-				_, err := l.Reconcile(ctx, request, Observation{Close: map[string]time.Duration{limit: d}})
-				return err
-			}
-		}
+	if err := declared(calls.policy).CheckRated(limit); err != nil {
+		return fmt.Errorf("throttle: policy %q: %w", request.Policy, err)
 	}
-	return fmt.Errorf("throttle: policy %q: %s", request.Policy, unknownLimit(limit, limits))
+	_, err = l.Reconcile(ctx, request, Observation{Close: map[string]time.Duration{limit: d}})
+	return err
 }
 
 func (c *policyCalls) freeze(ctx context.Context, d time.Duration) error {

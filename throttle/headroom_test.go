@@ -11,29 +11,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // keeping returns a limit of each kind that has ten tokens and keeps three of them.
-func keeping() map[string]throttle.Limit {
+func keeping() map[string]policy.Limit {
 	const count = 10
 	limits := fivePerMinute()
 	for kind, limit := range limits {
 		switch limit.Algorithm {
-		case throttle.Concurrency:
+		case policy.Concurrency:
 			limit.Slots = count
-		case throttle.TokenBucket:
+		case policy.TokenBucket:
 			limit.Rate.Count, limit.Burst = count, count
 		default:
 			limit.Rate.Count = count
 		}
-		limit.Cost, limit.Headroom = "cost", throttle.Headroom{Percent: 30}
+		limit.Cost, limit.Headroom = "cost", policy.Headroom{Percent: 30}
 		limits[kind] = limit
 	}
 	return limits
 }
 
-func eachKeeping(t *testing.T, test func(t *testing.T, server *throttletest.Server, limit throttle.Limit)) {
+func eachKeeping(t *testing.T, test func(t *testing.T, server *throttletest.Server, limit policy.Limit)) {
 	t.Helper()
 	for kind, limit := range keeping() {
 		t.Run(kind, func(t *testing.T) {
@@ -44,14 +45,14 @@ func eachKeeping(t *testing.T, test func(t *testing.T, server *throttletest.Serv
 }
 
 func urgently(wait time.Duration, attributes ...string) throttle.Request {
-	return request(wait, append(attributes, throttle.PriorityAttribute, throttle.PriorityHigh)...)
+	return request(wait, append(attributes, policy.PriorityAttribute, policy.PriorityHigh)...)
 }
 
 // What is kept is for urgent tasks alone, and for them at once; a peek says the same,
 // and a denial leaves what is kept where it is.
 func TestHeadroomIsKept(t *testing.T) {
 	t.Parallel()
-	eachKeeping(t, func(t *testing.T, server *throttletest.Server, limit throttle.Limit) {
+	eachKeeping(t, func(t *testing.T, server *throttletest.Server, limit policy.Limit) {
 		policy := throttletest.UniqueName(t)
 		limiter := newLimiter(t, server.Client(), policy, limit)
 		ask := func(r throttle.Request, want throttle.Outcome) *throttle.Reservation {
@@ -92,7 +93,7 @@ func TestHeadroomIsKept(t *testing.T) {
 func TestHeadroomIsThereAtOnce(t *testing.T) {
 	t.Parallel()
 	for kind, limit := range keeping() {
-		if limit.Algorithm == throttle.Concurrency {
+		if limit.Algorithm == policy.Concurrency {
 			continue // which has no slots ahead
 		}
 		t.Run(kind, func(t *testing.T) {
@@ -134,7 +135,7 @@ func TestHeadroomIsThereAtOnce(t *testing.T) {
 func TestHeadroomKeepsItsWord(t *testing.T) {
 	t.Parallel()
 	for kind, limit := range keeping() {
-		if limit.Algorithm == throttle.Concurrency {
+		if limit.Algorithm == policy.Concurrency {
 			continue // nobody knows when a slot is free
 		}
 		t.Run(kind, func(t *testing.T) {
@@ -180,9 +181,9 @@ func TestHeadroomIsNeverOver(t *testing.T) {
 			return
 		}
 		judge.limit.Headroom.Tokens = 1 + random.Int64N(judge.limit.Capacity()-1)
-		limits := []throttle.Limit{judge.limit}
+		limits := []policy.Limit{judge.limit}
 		if random.IntN(2) == 0 { // which puts slots off
-			limits = append(limits, window("other", 1+random.Int64N(4), 700*time.Millisecond, throttle.AnchorClock))
+			limits = append(limits, window("other", 1+random.Int64N(4), 700*time.Millisecond, policy.AnchorClock))
 			limits[1].Per = "user"
 		}
 		b := start(limits...)
@@ -206,13 +207,13 @@ func TestHeadroomIsNeverOver(t *testing.T) {
 				continue
 			}
 			all = append(all, r.At)
-			if ask.Attributes[throttle.PriorityAttribute] == "" {
+			if ask.Attributes[policy.PriorityAttribute] == "" {
 				normal = append(normal, r.At)
 			}
 		}
 		require.LessOrEqual(t, int64(judge.count(all)), judge.most, "seed %d: %s", seed, judge.limit.String())
 		most := judge.most - judge.limit.Headroom.Tokens
-		if judge.limit.Refill == throttle.RefillInterval {
+		if judge.limit.Refill == policy.RefillInterval {
 			return // where a refill may be all that the bucket holds
 		}
 		require.LessOrEqual(t, int64(judge.count(normal)), most, "seed %d: normal tasks of %s", seed, judge.limit.String())

@@ -3,6 +3,8 @@ package throttle
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // intervalOracle is a bucket that is refilled in intervals, by its definition: a
@@ -21,7 +23,7 @@ type intervalOracle struct {
 // by which numbers.
 type intervalTake struct{ cost, slot, refilled, taken, period, capacity int64 }
 
-func newIntervalOracle(l Limit) oracle {
+func newIntervalOracle(l policy.Limit) oracle {
 	count := min(l.Rate.Count, l.Capacity()) // what a refill brings beyond it runs over
 	return &intervalOracle{count: count, period: l.Rate.Period.Microseconds(), capacity: l.Capacity()}
 }
@@ -167,7 +169,9 @@ func (o *intervalOracle) adjust(now int64, nth int, more int64) {
 	o.granted[nth].cost += more
 }
 
-func (o *intervalOracle) change(_ int64, l Limit) { o.next = newIntervalOracle(l).(*intervalOracle) }
+func (o *intervalOracle) change(_ int64, l policy.Limit) {
+	o.next = newIntervalOracle(l).(*intervalOracle)
+}
 
 func (o *intervalOracle) status(now int64) (remaining, resetAfter int64) {
 	s, _ := o.at(now)
@@ -182,9 +186,9 @@ func (o *intervalOracle) flush() {
 	o.taken, o.free, o.last, o.granted = 0, 0, 0, nil
 }
 
-func intervalNumbers(random *rand.Rand) Limit {
+func intervalNumbers(random *rand.Rand) policy.Limit {
 	l := bucketNumbers(random)
-	l.Refill = RefillInterval
+	l.Refill = policy.RefillInterval
 	l.Rate.Period = max(l.Rate.Period, time.Millisecond)
 	return l
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -19,24 +20,24 @@ import (
 // limits of every kind must pass.
 
 // fivePerMinute is a limit of each kind.
-func fivePerMinute() map[string]throttle.Limit {
+func fivePerMinute() map[string]policy.Limit {
 	const count = 5
-	rate := throttle.Rate{Count: count, Period: time.Minute}
+	rate := policy.Rate{Count: count, Period: time.Minute}
 	interval := bucket("l", count, time.Minute, count)
-	interval.Refill = throttle.RefillInterval
-	return map[string]throttle.Limit{
+	interval.Refill = policy.RefillInterval
+	return map[string]policy.Limit{
 		"token_bucket":       bucket("l", count, time.Minute, count),
 		"interval_bucket":    interval,
-		"fixed_window_clock": window("l", count, time.Minute, throttle.AnchorClock),
-		"fixed_window_first": window("l", count, time.Minute, throttle.AnchorFirst),
-		"sliding_log":        {Name: "l", Algorithm: throttle.SlidingLog, Rate: rate},
-		"sliding_window":     {Name: "l", Algorithm: throttle.SlidingWindow, Rate: rate},
-		"concurrency":        {Name: "l", Algorithm: throttle.Concurrency, Slots: count, Lease: time.Minute},
+		"fixed_window_clock": window("l", count, time.Minute, policy.AnchorClock),
+		"fixed_window_first": window("l", count, time.Minute, policy.AnchorFirst),
+		"sliding_log":        {Name: "l", Algorithm: policy.SlidingLog, Rate: rate},
+		"sliding_window":     {Name: "l", Algorithm: policy.SlidingWindow, Rate: rate},
+		"concurrency":        {Name: "l", Algorithm: policy.Concurrency, Slots: count, Lease: time.Minute},
 	}
 }
 
 // eachKind runs a test for a limit of each kind, but for those named.
-func eachKind(t *testing.T, test func(t *testing.T, limit throttle.Limit), but ...string) {
+func eachKind(t *testing.T, test func(t *testing.T, limit policy.Limit), but ...string) {
 	t.Helper()
 	limits := fivePerMinute()
 	for _, kind := range but {
@@ -62,7 +63,7 @@ func spend(b *testLimiter) {
 // A TTL cut to whole units below the state's life lets a burst through too early.
 func TestBugTTLShorterThanTheState(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		b := newTestLimiter(t, limit)
 		b.at(1234567 * time.Nanosecond) // in the middle of a millisecond
 		spend(b)
@@ -78,7 +79,7 @@ func TestBugTTLShorterThanTheState(t *testing.T) {
 // calls nobody made. Here with slots ahead, too, and with what can never pass.
 func TestBugDenialsAndPeeksConsume(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		limit.Cost = "points"
 		b := newTestLimiter(t, limit, bucket("other", 50, time.Hour, 50))
 		peek := func() {
@@ -104,9 +105,9 @@ func TestBugDenialsAndPeeksConsume(t *testing.T) {
 // let too many through. An hour is long against any pause.
 func TestBugKeysWithoutExpiry(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		limit.Per = "user"
-		if limit.Rate.Period = time.Hour; limit.Algorithm == throttle.Concurrency {
+		if limit.Rate.Period = time.Hour; limit.Algorithm == policy.Concurrency {
 			limit.Rate.Period, limit.Lease = 0, time.Hour
 		}
 		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
@@ -140,7 +141,7 @@ func TestBugKeysWithoutExpiry(t *testing.T) {
 // jump: 9 µs after a second would come after 10 µs before the next.
 func TestBugUnpaddedMicroseconds(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		b := newTestLimiter(t, limit)
 		b.at(9 * time.Microsecond)
 		r := b.reserve(0)
@@ -159,7 +160,7 @@ func TestBugUnpaddedMicroseconds(t *testing.T) {
 // hand out what was handed out before nor lock anybody out for long.
 func TestBugClockStepsBack(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		b := newTestLimiter(t, limit)
 		b.at(10 * time.Minute)
 		spend(b)
@@ -195,12 +196,12 @@ func TestBugRemainingWrongByOne(t *testing.T) {
 // Costs that are no costs give tokens away, or take what is never there.
 func TestBugUncheckedCosts(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		limit.Cost = "points"
 		b := newTestLimiter(t, limit)
 		for _, cost := range []string{"0", "-1", "-9223372036854775808", "1.5", "1e3", "0x1", "", " 1", "9223372036854775808", "NaN"} {
 			_, err := b.limiter.Reserve(t.Context(), request(0, "points", cost))
-			attribute := (*throttle.AttributeError)(nil)
+			attribute := (*policy.AttributeError)(nil)
 			assert.ErrorAs(t, err, &attribute, "cost %q", cost)
 		}
 		for _, cost := range []string{"6", "9223372036854775807"} {
@@ -215,9 +216,9 @@ func TestBugUncheckedCosts(t *testing.T) {
 // A rate of 0 divides by it, or lets everything through.
 func TestBugRateOfNothing(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		limit.Rate.Count, limit.Slots = 0, 0
-		_, err := throttle.New(nil, &throttle.Config{Policies: []throttle.Policy{{Name: "api", Limits: []throttle.Limit{limit}}}})
+		_, err := throttle.New(nil, &policy.Config{Policies: []policy.Policy{{Name: "api", Limits: []policy.Limit{limit}}}})
 		assert.Error(t, err)
 	})
 }
@@ -226,7 +227,7 @@ func TestBugRateOfNothing(t *testing.T) {
 // one that starts anew refills for free.
 func TestBugChangedLimit(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		limit.Rate.Period = 100 * time.Hour
 		b := newTestLimiter(t, limit)
 		spend(b)
@@ -243,7 +244,7 @@ func TestBugChangedLimit(t *testing.T) {
 // One retry time for everybody makes all of them come back at once.
 func TestBugOneRetryTimeForAll(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		b := newTestLimiter(t, limit)
 		spend(b)
 		slots := map[time.Time]int{}
@@ -280,7 +281,7 @@ func TestBugFailsOpenOnAHang(t *testing.T) {
 // The same task asking again is refused its own slot when all are taken.
 func TestBugReacquireRefused(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, throttle.Limit{Name: "l", Algorithm: throttle.Concurrency, Slots: 1})
+	b := newTestLimiter(t, policy.Limit{Name: "l", Algorithm: policy.Concurrency, Slots: 1})
 	again := request(0)
 	again.TaskID = "42"
 	for range 2 {

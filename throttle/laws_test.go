@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -42,8 +43,8 @@ func TestPatienceIsRewarded(t *testing.T) {
 	})
 }
 
-func randomLimits(random *rand.Rand) []throttle.Limit {
-	limits := make([]throttle.Limit, 1+random.IntN(3))
+func randomLimits(random *rand.Rand) []policy.Limit {
+	limits := make([]policy.Limit, 1+random.IntN(3))
 	for i := range limits {
 		name, count := fmt.Sprintf("l%d", i), 1+random.Int64N(9)
 		period := time.Duration(1+random.Int64N(3_000_000)) * time.Microsecond
@@ -52,28 +53,28 @@ func randomLimits(random *rand.Rand) []throttle.Limit {
 			limits[i] = bucket(name, count, period, 1+random.Int64N(9))
 		case 3:
 			limits[i] = bucket(name, count, period, 1+random.Int64N(9))
-			limits[i].Refill = throttle.RefillInterval
+			limits[i].Refill = policy.RefillInterval
 		case 4:
-			limits[i] = throttle.Limit{
-				Name: name, Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: count, Period: period},
+			limits[i] = policy.Limit{
+				Name: name, Algorithm: policy.SlidingLog, Rate: policy.Rate{Count: count, Period: period},
 			}
 		case 5:
 			precision := time.Microsecond + (period / 20).Truncate(time.Microsecond)
-			limits[i] = throttle.Limit{
-				Name: name, Algorithm: throttle.SlidingWindow, Precision: precision,
-				Rate: throttle.Rate{Count: count, Period: 20 * precision},
+			limits[i] = policy.Limit{
+				Name: name, Algorithm: policy.SlidingWindow, Precision: precision,
+				Rate: policy.Rate{Count: count, Period: 20 * precision},
 			}
 		case 1:
-			limits[i] = window(name, count, period, throttle.AnchorClock)
+			limits[i] = window(name, count, period, policy.AnchorClock)
 		case 2:
-			limits[i] = window(name, count, period, throttle.AnchorFirst)
+			limits[i] = window(name, count, period, policy.AnchorFirst)
 		}
 		limits[i].Cost = "cost"
 	}
 	return limits
 }
 
-func smallest(limits []throttle.Limit) int64 {
+func smallest(limits []policy.Limit) int64 {
 	least := limits[0].Capacity()
 	for i := range limits {
 		least = min(least, limits[i].Capacity())
@@ -84,7 +85,7 @@ func smallest(limits []throttle.Limit) int64 {
 // Law 2: what does not pass changes nothing.
 func TestDenialsChangeNothing(t *testing.T) {
 	t.Parallel()
-	wide, narrow := bucket("wide", 100, time.Second, 100), window("narrow", 1, time.Minute, throttle.AnchorClock)
+	wide, narrow := bucket("wide", 100, time.Second, 100), window("narrow", 1, time.Minute, policy.AnchorClock)
 	wide.Cost, narrow.Per = "cost", "user"
 	b := newTestLimiter(t, wide, narrow)
 	require.Equal(t, throttle.Granted, b.reserve(0, "user", "ann").Outcome)
@@ -99,7 +100,7 @@ func TestDenialsChangeNothing(t *testing.T) {
 
 	r = b.reserve(0, "user", "bob", "cost", "101")
 	assert.Equal(t, throttle.Never, r.Outcome)
-	never := (*throttle.NeverError)(nil)
+	never := (*policy.NeverError)(nil)
 	require.ErrorAs(t, r.Wait(t.Context()), &never)
 	assert.EqualError(t, never, `cost 101 can never pass: limit "wide" of policy "api" holds at most 100`)
 
@@ -111,7 +112,7 @@ func TestDenialsChangeNothing(t *testing.T) {
 		`attribute "cost" is "", not a whole number above 0`:    {"user", "bob", "cost", ""},
 	} {
 		_, err := b.limiter.Reserve(t.Context(), request(0, attributes...))
-		bad := (*throttle.AttributeError)(nil)
+		bad := (*policy.AttributeError)(nil)
 		require.ErrorAs(t, err, &bad)
 		assert.ErrorContains(t, err, name)
 	}
@@ -129,33 +130,33 @@ func TestDenialsChangeNothing(t *testing.T) {
 func TestNeverOverWhateverIsCancelled(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		limit func(count, burst int64) throttle.Limit
+		limit func(count, burst int64) policy.Limit
 		most  func(count, burst int64) int64
 		count func(starts []time.Time, count int64) int
 	}{
 		"token bucket": {
-			func(count, burst int64) throttle.Limit { return bucket("l", count, time.Second, burst) },
+			func(count, burst int64) policy.Limit { return bucket("l", count, time.Second, burst) },
 			func(_, burst int64) int64 { return burst },
 			func(starts []time.Time, count int64) int { return throttletest.MaxBurst(starts, count, time.Second) },
 		},
 		"interval bucket": {
-			func(count, burst int64) throttle.Limit {
+			func(count, burst int64) policy.Limit {
 				l := bucket("l", count, time.Second, burst)
-				l.Refill = throttle.RefillInterval
+				l.Refill = policy.RefillInterval
 				return l
 			},
 			func(count, burst int64) int64 { return burst + count },
 			func(starts []time.Time, _ int64) int { return throttletest.MaxInAnyInterval(starts, time.Second) },
 		},
 		"sliding log": {
-			func(count, _ int64) throttle.Limit {
-				return throttle.Limit{Name: "l", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: count, Period: time.Second}}
+			func(count, _ int64) policy.Limit {
+				return policy.Limit{Name: "l", Algorithm: policy.SlidingLog, Rate: policy.Rate{Count: count, Period: time.Second}}
 			},
 			func(count, _ int64) int64 { return count },
 			func(starts []time.Time, _ int64) int { return throttletest.MaxInAnyInterval(starts, time.Second) },
 		},
 		"fixed window by the clock": {
-			func(count, _ int64) throttle.Limit { return window("l", count, time.Second, throttle.AnchorClock) },
+			func(count, _ int64) policy.Limit { return window("l", count, time.Second, policy.AnchorClock) },
 			func(count, _ int64) int64 { return count },
 			func(starts []time.Time, _ int64) int { return throttletest.MaxPerWindow(starts, time.Second, noon) },
 		},
@@ -210,7 +211,7 @@ func startsOf(b *testLimiter, random *rand.Rand) (starts []time.Time) {
 // from all of them there.
 func TestWaitingTakesTheFirstInstantOfAll(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, bucket("fast", 1, time.Second, 1), window("slow", 2, 10*time.Second, throttle.AnchorClock))
+	b := newTestLimiter(t, bucket("fast", 1, time.Second, 1), window("slow", 2, 10*time.Second, policy.AnchorClock))
 	for i, want := range []time.Duration{0, time.Second, 10 * time.Second, 15 * time.Second, 20 * time.Second} {
 		r := b.reserve(time.Minute)
 		require.Equal(t, throttle.Granted, r.Outcome)

@@ -5,6 +5,9 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Hold keeps the slots that a granted reservation took from concurrency limits
@@ -104,32 +107,31 @@ type leases struct {
 	limits []int // the concurrency limits, by their place in the policy
 	head   []any // see policyCalls, of these limits alone
 	keeper keeper
-	line   *line // which those before and after an update share
 }
 
 // newLeases returns nil for a policy without a concurrency limit.
 func newLeases(calls *policyCalls) *leases {
-	l := &leases{calls: calls, limits: calls.policy.concurrency(), line: new(line)}
+	l := &leases{calls: calls, limits: concurrencyLimits(calls.policy)}
 	if len(l.limits) == 0 {
 		return nil
 	}
 	for _, i := range l.limits {
 		limit := &calls.policy.Limits[i]
-		if l.keeper.lease == 0 || limit.lease() < l.keeper.lease {
-			l.keeper.lease = limit.lease()
+		if l.keeper.lease == 0 || limit.LeaseLength() < l.keeper.lease {
+			l.keeper.lease = limit.LeaseLength()
 		}
 	}
-	l.head = calls.policy.headOf(l.limits)
+	l.head = headOf(calls.policy, l.limits)
 	l.keeper.most = max(1, mostKeys/len(l.limits))
 	l.keeper.renew = l.renew
 	return l
 }
 
-// concurrency returns the places of the policy's concurrency limits.
-func (p *Policy) concurrency() []int {
+// concurrencyLimits returns the places of the policy's concurrency limits.
+func concurrencyLimits(p *policy.Policy) []int {
 	var places []int
 	for i := range p.Limits {
-		if p.Limits[i].Algorithm == Concurrency {
+		if p.Limits[i].Algorithm == policy.Concurrency {
 			places = append(places, i)
 		}
 	}
@@ -148,34 +150,80 @@ func (l *leases) key(c *claim, i int) string {
 func (l *leases) newHold(r *Reservation) *hold {
 	h := &hold{
 		keeper: &l.keeper,
-		args:   []any{keyName(r.claim.request.TaskID)},
+		who:    keyName(r.claim.request.TaskID),
 		// The slot, and with it the lease, began no earlier than this.
 		renewed: r.sent.Add(r.RetryAfter()),
 		lost:    make(chan struct{}),
 	}
 	for _, i := range l.limits {
-		h.keys = append(h.keys, l.key(r.claim, i))
-		h.args = append(h.args, r.claim.costs[i], r.receipts[2*i])
+		h.leases = append(h.leases, heldLease{l.key(r.claim, i), r.claim.costs[i], r.receipts[2*i]})
 	}
 	return h
 }
 
-// renew renews the leases of some holds and tells for each whether it has them.
+// backWithin is how soon a renewal must run in Redis to bring back a lease that is gone.
+// It is shorter than a client waits for the answer: a call that was given up must not
+// take a slot for a task that has ended by then.
+const backWithin = time.Second
+
+// renew renews the leases of some holds and tells for each whether it has them. Those
+// that are gone are asked for once more, to come back: only here is it known that
+// their tasks still run.
 func (l *leases) renew(ctx context.Context, holds []*hold) ([]bool, error) {
-	keys := []string{l.calls.freezeKey}
-	args := append(slices.Clone(l.head), "renew")
-	for _, h := range holds {
-		keys = append(keys, h.keys...)
-		args = append(args, h.args...)
+	has, now, err := l.renewUntil(ctx, holds, 0)
+	if err != nil {
+		return nil, err
 	}
-	reply, err := l.calls.scripts.Limits.Run(ctx, l.calls.redis, keys, args...).BoolSlice()
-	if err == nil && len(reply) != len(holds) {
-		err = fmt.Errorf("a reply of %d numbers for %d requests", len(reply), len(holds))
+	var gone []*hold
+	for i, h := range holds {
+		if !has[i] {
+			gone = append(gone, h)
+		}
 	}
-	return reply, wrapCall("renew", l.calls.policy.Name, err)
+	if len(gone) == 0 {
+		return has, nil
+	}
+	back, _, err := l.renewUntil(ctx, gone, now+backWithin.Microseconds())
+	if err != nil {
+		return nil, err
+	}
+	for i := range has {
+		if !has[i] {
+			has[i], back = back[0], back[1:]
+		}
+	}
+	return has, nil
 }
 
-// release ends the leases of a claim, and tells those who wait for one here.
+// renewUntil makes one call, which brings leases back before an instant by Redis's
+// clock, in microseconds; it returns that clock's time, too.
+func (l *leases) renewUntil(ctx context.Context, holds []*hold, back int64) (has []bool, now int64, err error) {
+	keys, args := []string{l.calls.freezeKey}, append(slices.Clone(l.head), "renew", back)
+	places := map[string]int{}
+	for _, h := range holds {
+		args = append(args, h.who)
+		for _, lease := range h.leases {
+			if places[lease.key] == 0 {
+				keys = append(keys, lease.key)
+				places[lease.key] = len(keys)
+			}
+			args = append(args, places[lease.key], lease.cost, lease.born)
+		}
+	}
+	reply, err := l.calls.scripts.Limits.Run(ctx, l.calls.redis, keys, args...).Int64Slice()
+	if err == nil && len(reply) != 1+len(holds) {
+		err = fmt.Errorf("a reply of %d numbers for %d requests", len(reply), len(holds))
+	}
+	if err != nil {
+		return nil, 0, wrapCall("renew", l.calls.policy.Name, err)
+	}
+	for _, held := range reply[1:] {
+		has = append(has, held == 1)
+	}
+	return has, reply[0], nil
+}
+
+// release ends the leases of a claim.
 func (l *leases) release(ctx context.Context, c *claim, receipts []int64) error {
 	keys := []string{l.calls.freezeKey}
 	args := append(slices.Clone(l.head), "release", keyName(c.request.TaskID))
@@ -185,19 +233,5 @@ func (l *leases) release(ctx context.Context, c *claim, receipts []int64) error 
 	}
 	keys = append(keys, l.calls.line.key)
 	err := l.calls.scripts.Limits.Run(ctx, l.calls.redis, keys, args...).Err()
-	if err != nil {
-		return wrapCall("release", l.calls.policy.Name, err)
-	}
-	l.freed(c)
-	return nil
-}
-
-// freed tells those who wait here that a claim's slots have ended.
-func (l *leases) freed(c *claim) {
-	if l == nil {
-		return
-	}
-	for _, i := range l.limits {
-		l.line.call(l.key(c, i))
-	}
+	return wrapCall("release", l.calls.policy.Name, err)
 }

@@ -17,8 +17,8 @@ const (
 // hold is the leases of one running task.
 type hold struct {
 	keeper *keeper
-	keys   []string // of its state in each concurrency limit
-	args   []any    // what renew is told of it
+	who    string
+	leases []heldLease // one of each concurrency limit
 
 	lost   chan struct{} // closed when a lease is lost
 	forget func() bool   // ends the watch over the caller's context
@@ -27,6 +27,12 @@ type hold struct {
 	renewed time.Time     // its leases last at least a lease from this instant
 	isLost  bool          // lost is closed
 	round   chan struct{} // closed when the round that has it now is over
+}
+
+// heldLease is a lease as the reservation has it that took it.
+type heldLease struct {
+	key        string // of the limit's state
+	cost, born int64
 }
 
 // keeper renews the leases of a policy's running tasks, all in one call, from one

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // callTimeout bounds a script call that no caller's context bounds: a shared
@@ -25,7 +27,7 @@ type Limiter struct {
 
 // New returns a Limiter for the policies of config, which must be valid and is
 // not to be changed afterwards. The Limiter does not close the client.
-func New(client redis.UniversalClient, config *Config) (*Limiter, error) {
+func New(client redis.UniversalClient, config *policy.Config) (*Limiter, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
@@ -35,7 +37,7 @@ func New(client redis.UniversalClient, config *Config) (*Limiter, error) {
 }
 
 // Config returns the Config that is in force.
-func (l *Limiter) Config() *Config { return l.inForce.Load().config }
+func (l *Limiter) Config() *policy.Config { return l.inForce.Load().config }
 
 // Redis returns the client that the Limiter was made with.
 func (l *Limiter) Redis() redis.UniversalClient { return l.redis }
@@ -44,7 +46,7 @@ func (l *Limiter) Redis() redis.UniversalClient { return l.redis }
 // granted reservation has taken its cost from every limit of the policy; use
 // [Reservation.Wait] before starting, and [Reservation.Cancel] instead of it.
 //
-// The error is an [*AttributeError] when the task lacks what a limit needs, wraps
+// The error is a [*policy.AttributeError] when the task lacks what a limit needs, wraps
 // [ErrUnknownPolicy], or says why Redis could not decide. Concurrent calls for
 // one policy travel together.
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -31,7 +32,7 @@ type testLimiter struct {
 
 const clockKey = "clock"
 
-func newTestLimiter(t *testing.T, limits ...throttle.Limit) *testLimiter {
+func newTestLimiter(t *testing.T, limits ...policy.Limit) *testLimiter {
 	t.Helper()
 	server, clock := throttletest.EmbeddedAt(t, noon)
 	return &testLimiter{t: t, clock: clock, client: server.Client(), limiter: newLimiter(t, server.Client(), "api", limits...)}
@@ -39,7 +40,7 @@ func newTestLimiter(t *testing.T, limits ...throttle.Limit) *testLimiter {
 
 // newTestLimiterOn is newTestLimiter on a server that has another clock of its own. It
 // is emptied first, and nothing expires there.
-func newTestLimiterOn(t *testing.T, server *throttletest.Server, limits ...throttle.Limit) *testLimiter {
+func newTestLimiterOn(t *testing.T, server *throttletest.Server, limits ...policy.Limit) *testLimiter {
 	t.Helper()
 	b := &testLimiter{t: t, clock: throttletest.NewClock(noon), client: server.Client(), byKey: true}
 	require.NoError(t, b.client.FlushDB(t.Context()).Err())
@@ -49,7 +50,7 @@ func newTestLimiterOn(t *testing.T, server *throttletest.Server, limits ...throt
 }
 
 // makeLimiter makes a testLimiter on one of the servers, and empties that.
-type makeLimiter func(limits ...throttle.Limit) *testLimiter
+type makeLimiter func(limits ...policy.Limit) *testLimiter
 
 // moreStories is how many times as many random stories are told as in make test.
 var moreStories uint64 = 1
@@ -61,37 +62,37 @@ func eachStory(t *testing.T, stories, embedded uint64, tell func(t *testing.T, m
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
 		for seed := range embedded {
-			tell(t, func(limits ...throttle.Limit) *testLimiter { return newTestLimiter(t, limits...) }, seed)
+			tell(t, func(limits ...policy.Limit) *testLimiter { return newTestLimiter(t, limits...) }, seed)
 		}
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		server := throttletest.Redis(t)
 		for seed := range stories * moreStories {
-			tell(t, func(limits ...throttle.Limit) *testLimiter { return newTestLimiterOn(t, server, limits...) }, seed)
+			tell(t, func(limits ...policy.Limit) *testLimiter { return newTestLimiterOn(t, server, limits...) }, seed)
 		}
 	})
 }
 
-func newLimiter(t *testing.T, client redis.UniversalClient, policy string, limits ...throttle.Limit) *throttle.Limiter {
+func newLimiter(t *testing.T, client redis.UniversalClient, name string, limits ...policy.Limit) *throttle.Limiter {
 	t.Helper()
-	limiter, err := throttle.New(client, &throttle.Config{
-		Policies: []throttle.Policy{{Name: policy, Limits: limits}},
+	limiter, err := throttle.New(client, &policy.Config{
+		Policies: []policy.Policy{{Name: name, Limits: limits}},
 	})
 	require.NoError(t, err)
 	return limiter
 }
 
 // change gives the policy other limits, as a new policies file does.
-func (b *testLimiter) change(limits ...throttle.Limit) {
+func (b *testLimiter) change(limits ...policy.Limit) {
 	b.t.Helper()
-	b.remake(throttle.Policy{Limits: limits})
+	b.remake(policy.Policy{Limits: limits})
 }
 
-func (b *testLimiter) remake(policy throttle.Policy) {
+func (b *testLimiter) remake(p policy.Policy) {
 	b.t.Helper()
-	policy.Name = "api"
-	limiter, err := throttle.New(b.client, &throttle.Config{Policies: []throttle.Policy{policy}})
+	p.Name = "api"
+	limiter, err := throttle.New(b.client, &policy.Config{Policies: []policy.Policy{p}})
 	require.NoError(b.t, err)
 	if b.byKey {
 		throttle.RunByClockKey(limiter, clockKey)
@@ -145,15 +146,15 @@ func (b *testLimiter) contents() map[string]string {
 	return contents
 }
 
-func bucket(name string, count int64, period time.Duration, burst int64) throttle.Limit {
-	return throttle.Limit{
-		Name: name, Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: count, Period: period}, Burst: burst,
+func bucket(name string, count int64, period time.Duration, burst int64) policy.Limit {
+	return policy.Limit{
+		Name: name, Algorithm: policy.TokenBucket, Rate: policy.Rate{Count: count, Period: period}, Burst: burst,
 	}
 }
 
-func window(name string, count int64, period time.Duration, anchor throttle.Anchor) throttle.Limit {
-	return throttle.Limit{
-		Name: name, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: period}, Anchor: anchor,
+func window(name string, count int64, period time.Duration, anchor policy.Anchor) policy.Limit {
+	return policy.Limit{
+		Name: name, Algorithm: policy.FixedWindow, Rate: policy.Rate{Count: count, Period: period}, Anchor: anchor,
 	}
 }
 
@@ -161,7 +162,7 @@ func window(name string, count int64, period time.Duration, anchor throttle.Anch
 // of any shape keep apart.
 func TestKeysKeepApart(t *testing.T) {
 	t.Parallel()
-	limit := window("w", 1, time.Minute, throttle.AnchorClock)
+	limit := window("w", 1, time.Minute, policy.AnchorClock)
 	limit.Per = "user"
 	b := newTestLimiter(t, limit)
 	long := string(make([]byte, 10_000))
@@ -193,18 +194,18 @@ func TestFreezeClosesThePolicyForAll(t *testing.T) {
 func TestConcurrentCallers(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		policy := throttletest.UniqueName(t)
-		limits := []throttle.Limit{
-			bucket("b", 50, time.Hour, 50), window("w", 60, 24*time.Hour, throttle.AnchorFirst),
+		name := throttletest.UniqueName(t)
+		limits := []policy.Limit{
+			bucket("b", 50, time.Hour, 50), window("w", 60, 24*time.Hour, policy.AnchorFirst),
 		}
 		limiters := []*throttle.Limiter{
-			newLimiter(t, server.Client(), policy, limits...), newLimiter(t, server.Client(), policy, limits...),
+			newLimiter(t, server.Client(), name, limits...), newLimiter(t, server.Client(), name, limits...),
 		}
 		var granted atomic.Int64
 		var all sync.WaitGroup
 		for i := range 400 {
 			all.Go(func() {
-				r, err := limiters[i%2].Reserve(t.Context(), throttle.Request{Policy: policy})
+				r, err := limiters[i%2].Reserve(t.Context(), throttle.Request{Policy: name})
 				if assert.NoError(t, err) && r.Outcome == throttle.Granted {
 					granted.Add(1)
 				}
@@ -220,15 +221,15 @@ func TestConcurrentCallers(t *testing.T) {
 func TestCallerThatLeavesTakesNothing(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		policy := throttletest.UniqueName(t)
-		limiter := newLimiter(t, server.Client(), policy, window("w", 1000, time.Hour, throttle.AnchorFirst))
+		name := throttletest.UniqueName(t)
+		limiter := newLimiter(t, server.Client(), name, window("w", 1000, time.Hour, policy.AnchorFirst))
 		var granted atomic.Int64
 		var all sync.WaitGroup
 		for range 200 {
 			all.Go(func() {
 				ctx, cancel := context.WithCancel(t.Context())
 				go cancel()
-				if r, err := limiter.Reserve(ctx, throttle.Request{Policy: policy}); err == nil {
+				if r, err := limiter.Reserve(ctx, throttle.Request{Policy: name}); err == nil {
 					granted.Add(1)
 					assert.Equal(t, throttle.Granted, r.Outcome)
 				} else {
@@ -238,7 +239,7 @@ func TestCallerThatLeavesTakesNothing(t *testing.T) {
 		}
 		all.Wait()
 		assert.Eventually(t, func() bool {
-			d, err := limiter.Peek(t.Context(), throttle.Request{Policy: policy})
+			d, err := limiter.Peek(t.Context(), throttle.Request{Policy: name})
 			return assert.NoError(t, err) && 1000-d.Limits[0].Remaining == granted.Load()
 		}, throttle.Patience, time.Millisecond)
 	})

@@ -6,14 +6,16 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Place is where a task stands in the waiting line of its policy.
 type Place struct {
 	// Lane is the value of the policy's Lane attribute, or empty.
 	Lane string
-	// Position counts from 1 among the tasks of the lane that are counted by the
-	// same keys.
+	// Position counts from 1 among the tasks of the lane that are of the same queue and
+	// counted by the same keys.
 	Position int64
 	// Since is when the task came into line.
 	Since time.Time
@@ -42,7 +44,7 @@ const (
 // lineOf says how a policy's tasks stand in line. Lanes and rows are explained in
 // lua/fragments/line.lua.
 type lineOf struct {
-	policy *Policy
+	policy *policy.Policy
 	// key is that of the line in Redis.
 	key string
 	// attributes are those whose values make a row, the lane's first.
@@ -51,11 +53,9 @@ type lineOf struct {
 	head []any
 }
 
-func newLineOf(policy *Policy) *lineOf {
-	l := &lineOf{policy: policy, attributes: policy.rowAttributes()}
-	hasLane := policy.Lane != ""
-	oneRow := len(l.attributes) == 0 || hasLane && len(l.attributes) == 1
-	l.head = []any{hasLane, oneRow}
+func newLineOf(policy *policy.Policy) *lineOf {
+	l := &lineOf{policy: policy, attributes: rowAttributes(policy)}
+	l.head = []any{policy.Lane != ""}
 	l.key = keyPrefix(policy.Name) + "/line" + l.shape()
 	return l
 }
@@ -79,7 +79,7 @@ func (l *lineOf) shape() string {
 }
 
 // costAttributes are those that the limits' costs are in; none if all costs are 1.
-func costAttributes(policy *Policy) string {
+func costAttributes(policy *policy.Policy) string {
 	names, isAnyCostly := make([]string, len(policy.Limits)), false
 	for i := range policy.Limits {
 		names[i] = url.QueryEscape(policy.Limits[i].Cost)
@@ -93,7 +93,7 @@ func costAttributes(policy *Policy) string {
 
 // rowAttributes are those whose values make a row of the waiting line: the lane's
 // first, and those that limits count by.
-func (p *Policy) rowAttributes() []string {
+func rowAttributes(p *policy.Policy) []string {
 	var names []string
 	if p.Lane != "" {
 		names = append(names, p.Lane)
@@ -106,58 +106,83 @@ func (p *Policy) rowAttributes() []string {
 	return names
 }
 
-// row names the tasks that are counted by the same keys in the same lane.
-func (l *lineOf) row(attributes map[string]string) string {
+// row names the tasks that are counted by the same keys in the same lane, and are of one
+// queue; urgent ones have rows of their own.
+func (l *lineOf) row(c *claim) string {
 	var b strings.Builder
-	for _, name := range l.attributes {
-		value := keyName(attributes[name])
+	if c.urgent {
+		b.WriteByte('!')
+	}
+	write := func(value string) {
 		b.WriteString(strconv.Itoa(len(value)))
 		b.WriteByte(':')
 		b.WriteString(value)
 		b.WriteByte(',')
 	}
+	for _, name := range l.attributes {
+		write(keyName(c.request.Attributes[name]))
+	}
+	queue, _, _ := strings.Cut(c.request.TaskID, "/")
+	if len(queue) == len(c.request.TaskID) {
+		queue = "" // it is no TaskName
+	}
+	write(queue)
 	return b.String()
 }
 
 // standing is what ask is told of the tasks of these claims.
 func (l *lineOf) standing(claims []*claim) []any {
-	args := append(slices.Clone(l.head), idleSlot.Microseconds(), wokenWait.Microseconds(), len(claims))
+	rows, members := []any{}, []any{len(claims)}
+	numbers := map[string]int{}
 	for _, claim := range claims {
-		if claim.parks() {
-			args = append(args, claim.member())
-		} else {
-			args = append(args, "")
+		if !claim.parks() {
+			members = append(members, "", 0)
+			continue
 		}
+		row := l.row(claim)
+		number, known := numbers[row]
+		if !known {
+			number = len(numbers) + 1
+			numbers[row] = number
+			rows = append(rows, row, claim.weight)
+		}
+		members = append(members, claim.member(), number)
 	}
-	return args
+	args := append(slices.Clone(l.head), idleSlot.Microseconds(), wokenWait.Microseconds(), len(numbers))
+	args = append(append(args, rows...), members...)
+	return append([]any{1 + len(args)}, args...) // by which the rest is found without reading these
 }
 
-// sameRow reports whether two claims' tasks stand in the same row.
+// sameRow reports whether two claims' tasks stand alike.
 func (l *lineOf) sameRow(a, b *claim) bool {
 	return a.request.Park == b.request.Park && a.weight == b.weight && (!a.request.Park || l.lane(a.request.Attributes) == l.lane(b.request.Attributes))
 }
 
 // member is how a claim's task stands in its row.
 func (c *claim) member() string {
-	mark := ""
-	if c.urgent {
-		mark = "!"
+	if !slices.ContainsFunc(c.costs, func(cost int64) bool { return cost != 1 }) {
+		return "/" + c.request.TaskID
 	}
-	for _, cost := range c.costs {
-		if cost != 1 {
-			texts := make([]string, len(c.costs))
-			for i, cost := range c.costs {
-				texts[i] = strconv.FormatInt(cost, 10)
-			}
-			return mark + strings.Join(texts, ",") + "/" + c.request.TaskID
-		}
+	texts := make([]string, len(c.costs))
+	for i, cost := range c.costs {
+		texts[i] = strconv.FormatInt(cost, 10)
 	}
-	return mark + "/" + c.request.TaskID
+	return strings.Join(texts, ",") + "/" + c.request.TaskID
 }
 
-// taskOf returns the task that stands in line as member.
-func taskOf(member string) string {
-	_, task, _ := strings.Cut(member, "/")
+// name is how the line knows a claim's task.
+func (l *lineOf) name(c *claim) string {
+	row := l.row(c)
+	return strconv.Itoa(len(row)) + "|" + row + c.member()
+}
+
+// taskOf returns the task of that name in line.
+func taskOf(name string) string {
+	length, rest, _ := strings.Cut(name, "|")
+	if n, err := strconv.Atoi(length); err == nil && n <= len(rest) {
+		rest = rest[n:]
+	}
+	_, task, _ := strings.Cut(rest, "/")
 	return task
 }
 

@@ -3,15 +3,11 @@ package throttle
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/lua"
 )
-
-// mostRepeats is how often a task is woken again that did not ask; as in wake.lua.
-const mostRepeats = 8
 
 // Recall tells which tasks to wake that stand in a line which nobody serves any more: an
 // update has made their policy one whose tasks stand in line by another lane or other
@@ -51,26 +47,13 @@ func (l *Limiter) Recall(ctx context.Context, policy string, w Waking) (Call, er
 }
 
 func (l *Limiter) recallFrom(ctx context.Context, script *redis.Script, policy, line, now string, w Waking) (Call, error) {
-	// Who was woken twice keeps nobody waiting; see wake.lua.
-	keys, times := []string{line, linesKey(policy)}, 2
+	keys := []string{line, linesKey(policy)}
 	if now != "" {
 		keys = append(keys, now)
 	}
-	if costsOf(line) != costsOf(now) {
-		// Who asks may do so under other costs, and so not be found among those who were
-		// woken: it must not be woken for that again and again.
-		times = mostRepeats
-	}
-	believe := w.Near + wakeBelief
-	reply, err := script.Run(ctx, l.redis, keys, w.As, believe.Microseconds(), times).Slice()
+	reply, err := script.Run(ctx, l.redis, keys, w.As, (w.Near + recallBelief).Microseconds()).Slice()
 	if err != nil {
 		return Call{}, err
 	}
 	return readCall(reply)
-}
-
-// costsOf is what the key of a line says of costs; see lineOf.shape.
-func costsOf(line string) string {
-	_, costs, _ := strings.Cut(line, ";")
-	return costs
 }

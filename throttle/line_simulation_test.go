@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -39,6 +40,7 @@ type simulation struct {
 	everybody tasks
 	asked     map[string]int
 	deleted   map[string]bool
+	gone      []throttle.WokenTask // which the dispatcher found to be deleted
 	wakes     int
 	idle      bool // the dispatcher waits for a signal
 }
@@ -57,7 +59,7 @@ const (
 )
 
 // eachSimulation plays a scenario on both servers.
-func eachSimulation(t *testing.T, policy throttle.Policy, play func(t *testing.T, p *simulation)) {
+func eachSimulation(t *testing.T, policy policy.Policy, play func(t *testing.T, p *simulation)) {
 	t.Helper()
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
@@ -67,7 +69,7 @@ func eachSimulation(t *testing.T, policy throttle.Policy, play func(t *testing.T
 
 // simulate plays a scenario of n tasks on a real Redis, and one of few on the embedded
 // server, which needs ten times as long for each under the race detector.
-func simulate(t *testing.T, n, few int, policy throttle.Policy, play func(t *testing.T, p *simulation, n int)) {
+func simulate(t *testing.T, n, few int, policy policy.Policy, play func(t *testing.T, p *simulation, n int)) {
 	t.Helper()
 	eachSimulation(t, policy, func(t *testing.T, p *simulation) {
 		if strings.HasSuffix(t.Name(), "/embedded") {
@@ -78,7 +80,7 @@ func simulate(t *testing.T, n, few int, policy throttle.Policy, play func(t *tes
 	})
 }
 
-func newSimulation(t *testing.T, server *throttletest.Server, policy throttle.Policy) *simulation {
+func newSimulation(t *testing.T, server *throttletest.Server, policy policy.Policy) *simulation {
 	t.Helper()
 	p := &simulation{
 		t: t, client: server.Client(), random: rand.New(rand.NewPCG(1, 2)),
@@ -90,10 +92,10 @@ func newSimulation(t *testing.T, server *throttletest.Server, policy throttle.Po
 }
 
 // config gives the policy, "api", numbers that are in force from now on.
-func (p *simulation) config(policy throttle.Policy) {
+func (p *simulation) config(terms policy.Policy) {
 	p.t.Helper()
-	policy.Name = "api"
-	config := &throttle.Config{Policies: []throttle.Policy{policy}}
+	terms.Name = "api"
+	config := &policy.Config{Policies: []policy.Policy{terms}}
 	var err error
 	if p.limiter == nil {
 		p.limiter, err = throttle.New(p.client, config)
@@ -105,7 +107,7 @@ func (p *simulation) config(policy throttle.Policy) {
 }
 
 // update does what a dispatcher does when others are in force.
-func (p *simulation) update(policy throttle.Policy) {
+func (p *simulation) update(policy policy.Policy) {
 	p.t.Helper()
 	p.config(policy)
 	require.NoError(p.t, p.limiter.Review(p.t.Context(), "api"))
@@ -194,17 +196,21 @@ func (p *simulation) enqueue(lane string, n int, attributes ...string) {
 func (p *simulation) wake() {
 	p.t.Helper()
 	p.wakes++
-	call, err := p.limiter.Wake(p.t.Context(), "api", throttle.Waking{As: "us", Near: near})
+	call, err := p.limiter.Wake(p.t.Context(), "api", throttle.Waking{As: "us", Near: near, Gone: p.gone})
 	require.NoError(p.t, err)
 	require.True(p.t, call.Leads)
+	p.gone = nil
 	for _, task := range call.Tasks {
 		switch {
 		case p.deleted[task.TaskID]:
-			require.NoError(p.t, p.limiter.Leave(p.t.Context(), "api", task))
+			p.gone = append(p.gone, task)
 		case p.isLost(task.TaskID):
 		default:
 			p.after(latency, func() { p.ask(task.TaskID, p.everybody[task.TaskID]) })
 		}
+	}
+	if len(p.gone) > 0 {
+		call.Next = time.Millisecond
 	}
 	if p.idle = call.Next == 0; !p.idle {
 		p.after(call.Next, p.wake)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -30,9 +31,9 @@ func longLines(t *testing.T, n int) (perTask float64, commands int64) {
 	t.Helper()
 	client := throttletest.Redis(t).Client()
 	require.NoError(t, client.Set(t.Context(), simulationClock, noon.UnixMicro(), 0).Err())
-	limiter, err := throttle.New(client, &throttle.Config{Policies: []throttle.Policy{
-		{Name: "short", Lane: "lane", Limits: []throttle.Limit{bucket("rate", 100, time.Minute, 1)}},
-		{Name: "long", Lane: "lane", Limits: []throttle.Limit{bucket("rate", 100, time.Minute, 1)}},
+	limiter, err := throttle.New(client, &policy.Config{Policies: []policy.Policy{
+		{Name: "short", Lane: "lane", Limits: []policy.Limit{bucket("rate", 100, time.Minute, 1)}},
+		{Name: "long", Lane: "lane", Limits: []policy.Limit{bucket("rate", 100, time.Minute, 1)}},
 	}})
 	require.NoError(t, err)
 	throttle.RunByClockKey(limiter, simulationClock)

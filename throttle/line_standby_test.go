@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -22,7 +23,7 @@ type standby struct {
 }
 
 // eachStandby plays a scenario of such a line on both servers.
-func eachStandby(t *testing.T, policy throttle.Policy, play func(t *testing.T, s *standby)) {
+func eachStandby(t *testing.T, policy policy.Policy, play func(t *testing.T, s *standby)) {
 	t.Helper()
 	eachSimulation(t, policy, func(t *testing.T, p *simulation) { play(t, newStandby(t, p)) })
 }
@@ -105,14 +106,14 @@ func (s *standby) wakes(standBy int, hold time.Duration) []string {
 	return names
 }
 
-func slotLimit(n int64) throttle.Limit {
-	return throttle.Limit{Name: "slots", Algorithm: throttle.Concurrency, Slots: n}
+func slotLimit(n int64) policy.Limit {
+	return policy.Limit{Name: "slots", Algorithm: policy.Concurrency, Slots: n}
 }
 
 // A slot that is free goes to the first who stands by, wherever that is, and to nobody
 // else who is quicker.
 func TestFreedSlotIsHandedOver(t *testing.T) {
-	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
+	eachStandby(t, policy.Policy{Limits: []policy.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		a := s.starts("a")
 		s.standsBy("b", time.Second)
 		s.standsBy("c", time.Second)
@@ -139,7 +140,7 @@ func TestFreedSlotIsHandedOver(t *testing.T) {
 
 // A frozen policy is no slot to stand by for.
 func TestNobodyStandsByInAFreeze(t *testing.T) {
-	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
+	eachStandby(t, policy.Policy{Limits: []policy.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		require.NoError(t, s.limiter.Freeze(t.Context(), "api", time.Minute))
 		s.isParked("a")
 	})
@@ -147,7 +148,7 @@ func TestNobodyStandsByInAFreeze(t *testing.T) {
 
 // Whom a slot was handed to has half a second to ask. Then it is the next one's.
 func TestHandedSlotIsNotKeptForLong(t *testing.T) {
-	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
+	eachStandby(t, policy.Policy{Limits: []policy.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		a := s.starts("a")
 		s.standsBy("killed", time.Second)
 		s.standsBy("c", time.Second)
@@ -162,7 +163,7 @@ func TestHandedSlotIsNotKeptForLong(t *testing.T) {
 
 // Who gives no sign of life for three seconds is woken like one that never came.
 func TestWhoStandsByShowsSignsOfLife(t *testing.T) {
-	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
+	eachStandby(t, policy.Policy{Limits: []policy.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		s.starts("a")
 		s.standsBy("killed", time.Second)
 		s.standsBy("alive", time.Second)
@@ -177,12 +178,12 @@ func TestWhoStandsByShowsSignsOfLife(t *testing.T) {
 // Slots that nobody freed, because there are more of them or a lease ran out, go to
 // those who stand by when the line is next looked at.
 func TestMoreSlotsCallWhoStandsBy(t *testing.T) {
-	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
+	eachStandby(t, policy.Policy{Limits: []policy.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		s.starts("a")
 		for _, task := range []string{"b", "c", "d"} {
 			s.standsBy(task, time.Second)
 		}
-		s.config(throttle.Policy{Limits: []throttle.Limit{slotLimit(3)}})
+		s.config(policy.Policy{Limits: []policy.Limit{slotLimit(3)}})
 		assert.Equal(t, []string{"b", "c"}, s.wakes(5, time.Second))
 		s.starts("b")
 		s.starts("c")
@@ -217,7 +218,7 @@ func TestWakingAheadOfSlots(t *testing.T) {
 		} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				require.NoError(t, server.Client().FlushDB(t.Context()).Err())
-				s := newStandby(t, newSimulation(t, server, throttle.Policy{Limits: []throttle.Limit{slotLimit(2)}}))
+				s := newStandby(t, newSimulation(t, server, policy.Policy{Limits: []policy.Limit{slotLimit(2)}}))
 				a, b := s.starts("a"), s.starts("b")
 				for _, task := range names(12) {
 					s.isParked(task)
@@ -245,7 +246,7 @@ func TestWakingAheadOfSlots(t *testing.T) {
 func TestKeysHaveTheirOwnStandbys(t *testing.T) {
 	perTenant := slotLimit(1)
 	perTenant.Per = "tenant"
-	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{perTenant}, Lane: "tenant"}, func(t *testing.T, s *standby) {
+	eachStandby(t, policy.Policy{Limits: []policy.Limit{perTenant}, Lane: "tenant"}, func(t *testing.T, s *standby) {
 		big := s.starts("big/run", "tenant", "big")
 		s.starts("small/run", "tenant", "small")
 		for i := range 5 {
@@ -263,7 +264,7 @@ func TestKeysHaveTheirOwnStandbys(t *testing.T) {
 // A task that will stand by no longer goes back to its place, and gives up what was
 // handed to it. So does one that lacks something else by then.
 func TestWhoStoodByGoesBackToItsPlace(t *testing.T) {
-	policy := throttle.Policy{Limits: []throttle.Limit{slotLimit(1), bucket("rate", 1, 10*time.Second, 1)}}
+	policy := policy.Policy{Limits: []policy.Limit{slotLimit(1), bucket("rate", 1, 10*time.Second, 1)}}
 	eachStandby(t, policy, func(t *testing.T, s *standby) {
 		a := s.starts("a")
 		s.at(10 * time.Second) // there is a token, but no slot
@@ -293,7 +294,7 @@ func TestWhoStoodByGoesBackToItsPlace(t *testing.T) {
 func TestDearTasksAreHandedTheirSlots(t *testing.T) {
 	weighed := slotLimit(3)
 	weighed.Cost = "weight"
-	eachStandby(t, throttle.Policy{Limits: []throttle.Limit{weighed}}, func(t *testing.T, s *standby) {
+	eachStandby(t, policy.Policy{Limits: []policy.Limit{weighed}}, func(t *testing.T, s *standby) {
 		a, b := s.starts("a", "weight", "1"), s.starts("b", "weight", "2")
 		s.standsBy("dear", time.Second, "weight", "3")
 		s.standsBy("cheap", time.Second, "weight", "1")

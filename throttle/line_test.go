@@ -10,20 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // forever is longer than any simulation.
 const forever = 24 * time.Hour
 
-func inLanes(limits ...throttle.Limit) throttle.Policy {
-	return throttle.Policy{Lane: "lane", Limits: limits}
+func inLanes(limits ...policy.Limit) policy.Policy {
+	return policy.Policy{Lane: "lane", Limits: limits}
 }
 
 // Laws 5, 6 and 7 for one lane: first in, first out, two attempts each, every token
 // used, and nothing but the limits' own state is left.
 func TestLineIsServedInOrder(t *testing.T) {
-	simulate(t, 200, 40, throttle.Policy{Limits: []throttle.Limit{bucket("rate", 50, time.Second, 1)}}, func(t *testing.T, p *simulation, n int) {
+	simulate(t, 200, 40, policy.Policy{Limits: []policy.Limit{bucket("rate", 50, time.Second, 1)}}, func(t *testing.T, p *simulation, n int) {
 		p.enqueue("", n)
 		p.after(200*time.Millisecond, func() { // who could wait for a slot of its own joins
 			p.wait = time.Minute
@@ -81,9 +82,9 @@ func TestSharesAreOfCost(t *testing.T) {
 // A lane of weight 3 gets three times the share of one of weight 1, whether the
 // policy says so or its tasks do.
 func TestWeightsOfLanes(t *testing.T) {
-	policy := inLanes(bucket("rate", 100, time.Second, 1))
-	policy.Weights, policy.Weight = map[string]int64{"acme": 3}, "weight"
-	simulate(t, 100, 20, policy, func(t *testing.T, p *simulation, n int) {
+	lanes := inLanes(bucket("rate", 100, time.Second, 1))
+	lanes.Weights, lanes.Weight = map[string]int64{"acme": 3}, "weight"
+	simulate(t, 100, 20, lanes, func(t *testing.T, p *simulation, n int) {
 		p.enqueue("acme", n)
 		p.enqueue("other", n)
 		p.enqueue("paying", n, "weight", "2")
@@ -93,7 +94,7 @@ func TestWeightsOfLanes(t *testing.T) {
 		_, err := p.limiter.Reserve(t.Context(), throttle.Request{
 			Policy: "api", TaskID: "x", Park: true, Attributes: map[string]string{"lane": "a", "weight": "none"},
 		})
-		var unfit *throttle.AttributeError
+		var unfit *policy.AttributeError
 		require.ErrorAs(t, err, &unfit)
 		assert.ErrorContains(t, err, `attribute "weight" is "none", not a weight from 1 to 1000: policy "api" uses it`)
 	})
@@ -173,7 +174,7 @@ func TestWakesAreRepeated(t *testing.T) {
 // Law 9: other numbers are in force for those in line, at the next call; those who
 // were woken too early go back to their places.
 func TestLineHeedsNewNumbers(t *testing.T) {
-	rate := func(n int64) throttle.Policy { return inLanes(bucket("rate", n, time.Second, 1)) }
+	rate := func(n int64) policy.Policy { return inLanes(bucket("rate", n, time.Second, 1)) }
 	simulate(t, 400, 120, rate(10), func(t *testing.T, p *simulation, n int) {
 		p.enqueue("a", n)
 		faster, slower := time.Second, time.Second+time.Duration(n)*4*time.Millisecond
@@ -199,7 +200,7 @@ func TestLineHeedsNewNumbers(t *testing.T) {
 // Law 9 for tasks that a limit of their own holds back for an hour: they are looked at
 // anew, all of them, in their order.
 func TestLineLooksAgainAtThoseHeldBack(t *testing.T) {
-	each := func(n int64, period time.Duration) throttle.Policy {
+	each := func(n int64, period time.Duration) policy.Policy {
 		limit := bucket("each", n, period, 1)
 		limit.Per = "lane"
 		return inLanes(limit)
@@ -221,8 +222,8 @@ func TestLineLooksAgainAtThoseHeldBack(t *testing.T) {
 
 // A window's tasks are spread over it: no herd when it opens.
 func TestNoHerdInAWindow(t *testing.T) {
-	window := throttle.Limit{Name: "w", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 50, Period: 5 * time.Second}}
-	simulate(t, 200, 100, throttle.Policy{Limits: []throttle.Limit{window}}, func(t *testing.T, p *simulation, n int) {
+	window := policy.Limit{Name: "w", Algorithm: policy.FixedWindow, Rate: policy.Rate{Count: 50, Period: 5 * time.Second}}
+	simulate(t, 200, 100, policy.Policy{Limits: []policy.Limit{window}}, func(t *testing.T, p *simulation, n int) {
 		p.enqueue("", n)
 		p.run(forever)
 		assert.Len(t, p.starts, n)

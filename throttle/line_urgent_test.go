@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -19,7 +19,7 @@ func (p *simulation) urgent(lane string, n int) {
 	p.t.Helper()
 	for i := range n {
 		name := fmt.Sprintf("%s/urgent%06d", lane, i)
-		p.everybody[name] = map[string]string{"lane": lane, throttle.PriorityAttribute: throttle.PriorityHigh}
+		p.everybody[name] = map[string]string{"lane": lane, policy.PriorityAttribute: policy.PriorityHigh}
 		p.ask(name, p.everybody[name])
 	}
 }
@@ -39,7 +39,7 @@ func (p *simulation) startsOf(part string) (starts []time.Duration) {
 func TestUrgentTasksGoAhead(t *testing.T) {
 	for lane, attribute := range map[string]string{"": "", "a": "lane"} {
 		t.Run("lane "+lane, func(t *testing.T) {
-			policy := throttle.Policy{Lane: attribute, Limits: []throttle.Limit{bucket("rate", 50, time.Second, 1)}}
+			policy := policy.Policy{Lane: attribute, Limits: []policy.Limit{bucket("rate", 50, time.Second, 1)}}
 			simulate(t, 200, 60, policy, func(t *testing.T, p *simulation, n int) {
 				p.enqueue(lane, n)
 				p.after(time.Second/2, func() { p.urgent(lane, 10) })
@@ -72,7 +72,7 @@ func TestUrgentTasksAreOfTheirLane(t *testing.T) {
 // What is kept for urgent tasks is theirs at once, whoever is in line and whose turn it
 // is; others never take it, and nothing is polled for it.
 func TestHeadroomInLine(t *testing.T) {
-	limit := window("w", 20, 5*time.Second, throttle.AnchorClock)
+	limit := window("w", 20, 5*time.Second, policy.AnchorClock)
 	limit.Headroom.Percent = 20
 	eachSimulation(t, inLanes(limit), func(t *testing.T, p *simulation) {
 		p.enqueue("a", 40)

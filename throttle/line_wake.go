@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -20,6 +19,12 @@ type Waking struct {
 	Hold time.Duration
 	// StandBy is how many tasks may be woken to stand by for slots, at most.
 	StandBy int
+	// Gone are tasks that were to be woken and are not there any more: they leave the
+	// line, and their places go to those behind them.
+	Gone []WokenTask
+	// Leaves tells that this process wakes nobody any more: another one may at once,
+	// instead of after its term.
+	Leaves bool
 }
 
 // Call is what there is to do for a policy's waiting line.
@@ -37,7 +42,7 @@ type Call struct {
 type WokenTask struct {
 	// TaskID is that of the Request that joined the line.
 	TaskID string
-	member string
+	name   string
 }
 
 const (
@@ -46,8 +51,8 @@ const (
 	// wakeReach is how much further than necessary a call fills slots, so that not
 	// every slot costs a call.
 	wakeReach = 100 * time.Millisecond
-	// wakeBelief is how long after its slot a woken task is woken again.
-	wakeBelief = 2 * time.Second
+	// recallBelief is how long who stood in another line may take to ask.
+	recallBelief = 2 * time.Second
 )
 
 // Wake tells which tasks of a policy's waiting line to wake now: those that would
@@ -62,8 +67,14 @@ func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, erro
 	for i := range calls.policy.Limits {
 		args = append(args, stateKey(policy, calls.policy.Limits[i].Name, ""))
 	}
-	args = append(args, w.As, wakeTerm.Microseconds(), w.Near.Microseconds(),
-		wakeReach.Microseconds(), wakeBelief.Microseconds(), w.Hold.Microseconds(), w.StandBy)
+	term := wakeTerm
+	if w.Leaves {
+		term = 0
+	}
+	args = append(args, w.As, term.Microseconds(), w.Near.Microseconds(), wakeReach.Microseconds(), w.Hold.Microseconds(), w.StandBy)
+	for _, task := range w.Gone {
+		args = append(args, task.name)
+	}
 	reply, err := calls.scripts.Limits.Run(ctx, l.redis, []string{calls.freezeKey, calls.line.key}, args...).Slice()
 	if err != nil {
 		return Call{}, wrapCall("wake", policy, err)
@@ -107,23 +118,13 @@ func readCall(reply []any) (Call, error) {
 		call.Next = max(time.Microsecond, time.Duration(next-numbers[0])*time.Microsecond)
 	}
 	for _, value := range reply[head:] {
-		member, ok := value.(string)
+		name, ok := value.(string)
 		if !ok {
 			return Call{}, fmt.Errorf("an unexpected reply: %v", value)
 		}
-		call.Tasks = append(call.Tasks, WokenTask{TaskID: taskOf(member), member: member})
+		call.Tasks = append(call.Tasks, WokenTask{TaskID: taskOf(name), name: name})
 	}
 	return call, nil
-}
-
-// Leave takes woken tasks out of line that are not there any more: their places go
-// to those behind them.
-func (l *Limiter) Leave(ctx context.Context, policy string, tasks ...WokenTask) error {
-	calls, err := l.calls(policy)
-	if err != nil || len(tasks) == 0 {
-		return err
-	}
-	return wrapCall("leave", policy, l.redis.HDel(ctx, calls.line.key+"/woken", members(tasks)...).Err())
 }
 
 // AreExpected tells of woken tasks whether they are still waited for: they have not
@@ -134,43 +135,13 @@ func (l *Limiter) AreExpected(ctx context.Context, policy string, tasks ...Woken
 	if err != nil || len(tasks) == 0 {
 		return expected, err
 	}
-	tickets, err := l.redis.HMGet(ctx, calls.line.key+"/woken", members(tasks)...).Result()
-	for i := range tickets {
-		ticket, ok := tickets[i].(string)
-		expected[i] = ok && !isStanding(ticket)
+	names := make([]string, len(tasks))
+	for i := range tasks {
+		names[i] = tasks[i].name
+	}
+	woken, err := l.redis.ZMScore(ctx, calls.line.key+"/woken", names...).Result()
+	for i := range woken {
+		expected[i] = woken[i] > 0
 	}
 	return expected, wrapCall("expected", policy, err)
-}
-
-// isStanding reports whether the ticket of a woken task says that it stands by: see
-// lua/fragments/line.lua.
-func isStanding(ticket string) bool {
-	const timesWoken = 2
-	fields := strings.SplitN(ticket, ",", timesWoken+2)
-	return len(fields) > timesWoken && fields[timesWoken] == "0"
-}
-
-func members(tasks []WokenTask) []string {
-	members := make([]string, len(tasks))
-	for i := range tasks {
-		members[i] = tasks[i].member
-	}
-	return members
-}
-
-// Yield lets another process wake at once, instead of after this one's term.
-func (l *Limiter) Yield(ctx context.Context, policy, as string) error {
-	calls, err := l.calls(policy)
-	if err != nil {
-		return err
-	}
-	key := calls.line.key + "/leader"
-	leader, err := l.redis.Get(ctx, key).Result()
-	if err != nil || leader != as {
-		return nil //nolint:nilerr // the term ends by itself
-	}
-	if err := l.redis.Del(ctx, key).Err(); err != nil {
-		return wrapCall("yield", policy, err)
-	}
-	return wrapCall("yield", policy, l.redis.Publish(ctx, calls.line.signals(), "").Err())
 }

@@ -37,7 +37,7 @@ func (l *Limiter) Where(ctx context.Context, request Request) (*Standing, error)
 	if err != nil {
 		return nil, err
 	}
-	standing, lanes, count, err := calls.where(ctx, claim)
+	standing, rows, count, err := calls.where(ctx, claim)
 	if standing == nil || err != nil {
 		return nil, wrapCall("where", request.Policy, err)
 	}
@@ -48,52 +48,48 @@ func (l *Limiter) Where(ctx context.Context, request Request) (*Standing, error)
 	standing.Expected = now.At
 	if !standing.Woken {
 		shared, slowest := calls.line.times(claim)
-		ahead := max(0, min(count, standing.Position*max(1, lanes))-1)
+		ahead := max(0, min(count, standing.Position*max(1, rows))-1)
 		standing.Expected = now.At.Add(max(time.Duration(ahead)*shared, time.Duration(standing.Position-1)*slowest))
 	}
 	return standing, nil
 }
 
-// where reads a task's place, and how many lanes and tasks there are.
-func (c *policyCalls) where(ctx context.Context, claim *claim) (s *Standing, lanes, count int64, err error) {
-	key, member := c.line.key, claim.member()
-	row := key + "/row:" + c.line.row(claim.request.Attributes)
+// where reads a task's place, and how many rows and tasks there are.
+func (c *policyCalls) where(ctx context.Context, claim *claim) (s *Standing, rows, count int64, err error) {
+	key, name, row := c.line.key, c.line.name(claim), c.line.row(claim)
 	pipe := c.redis.Pipeline()
-	ticket := pipe.HGet(ctx, key+"/woken", member)
-	place := pipe.ZScore(ctx, row, member)
-	rank := pipe.ZRank(ctx, row, member)
-	ready := pipe.ZCard(ctx, key+"/ready")
+	woken := pipe.ZScore(ctx, key+"/woken", name)
+	late := pipe.ZScore(ctx, key+"/late", name)
+	place := pipe.ZScore(ctx, key+"/row:"+row, claim.member())
+	rank := pipe.ZRank(ctx, key+"/row:"+row, claim.member())
+	inLine := pipe.HLen(ctx, key+"/cursors")
 	line := pipe.Get(ctx, key)
-	again := pipe.HGet(ctx, key+"/asked", member)
+	again := pipe.HGet(ctx, key+"/asked", claim.member())
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, 0, 0, err
 	}
-	s = &Standing{Asked: 1}
+	if place.Err() != nil {
+		return nil, 0, 0, nil
+	}
+	s = &Standing{Asked: 1, Woken: woken.Err() == nil || late.Err() == nil}
+	s.Position, s.Since = rank.Val()+1, time.UnixMicro(int64(place.Val()))
+	if s.Woken {
+		s.Position = 1
+	}
 	if n, err := again.Int64(); err == nil {
 		s.Asked += n
 	}
-	if _, rest, ok := strings.Cut(line.Val(), ","); ok {
-		text, _, _ := strings.Cut(rest, ",")
-		count, _ = strconv.ParseInt(text, 10, 64)
+	if fields := strings.Split(line.Val(), ","); len(fields) > 1 {
+		count, _ = strconv.ParseInt(fields[1], 10, 64)
 	}
-	switch {
-	case ticket.Err() == nil:
-		text, _, _ := strings.Cut(ticket.Val(), ",")
-		us, err := strconv.ParseInt(text, 10, 64)
-		s.Woken, s.Position, s.Since = true, 1, time.UnixMicro(us)
-		return s, ready.Val(), count, err
-	case place.Err() == nil:
-		s.Position, s.Since = rank.Val()+1, time.UnixMicro(int64(place.Val()))
-		return s, ready.Val(), count, nil
-	}
-	return nil, 0, 0, nil
+	return s, inLine.Val(), count, nil
 }
 
 // times are how long the limits take to make up for a claim's costs: the slowest of
 // those that all rows share, and the slowest of all. The scripts reckon alike.
 func (l *lineOf) times(c *claim) (shared, slowest time.Duration) {
 	for i := range l.policy.Limits {
-		script := l.policy.Limits[i].script()
+		script := scriptLimit(l.policy, &l.policy.Limits[i])
 		took := time.Duration(float64(c.costs[i]) * float64(script.PeriodUS) / float64(script.Count) * float64(time.Microsecond))
 		slowest = max(slowest, took)
 		if l.policy.Limits[i].Per == "" {

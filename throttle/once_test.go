@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -19,7 +20,7 @@ type proxied struct {
 	proxy *throttletest.Proxy
 }
 
-func newProxied(t *testing.T, server *throttletest.Server, policy throttle.Policy) proxied {
+func newProxied(t *testing.T, server *throttletest.Server, policy policy.Policy) proxied {
 	t.Helper()
 	proxy := throttletest.NewProxy(t, server.Addr())
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 1})
@@ -58,15 +59,15 @@ func (b proxied) losing(operation string, do func() error) {
 // comes back once.
 func TestLostAnswersGiveBackOnce(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
-		if limit.Rate = (throttle.Rate{Count: 10, Period: 24 * time.Hour}); limit.Algorithm == throttle.Concurrency {
-			limit.Rate, limit.Slots, limit.Lease = throttle.Rate{}, 10, time.Hour
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		if limit.Rate = (policy.Rate{Count: 10, Period: 24 * time.Hour}); limit.Algorithm == policy.Concurrency {
+			limit.Rate, limit.Slots, limit.Lease = policy.Rate{}, 10, time.Hour
 		}
 		if limit.Burst > 0 {
 			limit.Burst = 10
 		}
 		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-			b := newProxied(t, server, throttle.Policy{Limits: []throttle.Limit{limit}})
+			b := newProxied(t, server, policy.Policy{Limits: []policy.Limit{limit}})
 			first := b.starts("first")
 			require.Len(t, first, 10)
 			b.losing("settle", func() error { return first[9].Cancel(t.Context()) })
@@ -79,13 +80,13 @@ func TestLostAnswersGiveBackOnce(t *testing.T) {
 
 func TestLostAnswersAdjustOnce(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
-		limit.Cost, limit.Rate = "cost", throttle.Rate{Count: 20, Period: 24 * time.Hour}
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		limit.Cost, limit.Rate = "cost", policy.Rate{Count: 20, Period: 24 * time.Hour}
 		if limit.Burst > 0 {
 			limit.Burst = 20
 		}
 		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-			b := newProxied(t, server, throttle.Policy{Limits: []throttle.Limit{limit}})
+			b := newProxied(t, server, policy.Policy{Limits: []policy.Limit{limit}})
 			r := b.reserve(0, "cost", "9")
 			adjust := func(cost string) func() error {
 				return func() error { return r.Adjust(t.Context(), map[string]string{"cost": cost}) }
@@ -102,9 +103,9 @@ func TestLostAnswersAdjustOnce(t *testing.T) {
 func TestAdjustAgainAfterAnError(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		limit := window("w", 20, 24*time.Hour, throttle.AnchorClock)
+		limit := window("w", 20, 24*time.Hour, policy.AnchorClock)
 		limit.Cost = "cost"
-		b := newProxied(t, server, throttle.Policy{Limits: []throttle.Limit{limit}})
+		b := newProxied(t, server, policy.Policy{Limits: []policy.Limit{limit}})
 		r := b.reserve(0, "cost", "9")
 		actual := map[string]string{"cost": "4"}
 		for range 4 { // as often as a call is made
@@ -120,8 +121,8 @@ func TestAdjustAgainAfterAnError(t *testing.T) {
 func TestLostAnswersEndAFlightOnce(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newProxied(t, server, throttle.Policy{
-			Limits: []throttle.Limit{window("w", 100, 24*time.Hour, throttle.AnchorClock)}, Upstream: &throttle.Upstream{},
+		b := newProxied(t, server, policy.Policy{
+			Limits: []policy.Limit{window("w", 100, 24*time.Hour, policy.AnchorClock)}, Upstream: &policy.Upstream{},
 		})
 		hear := func(r *throttle.Reservation, remaining int64) func() error {
 			return func() error {
@@ -144,7 +145,7 @@ func TestLostAnswersEndAFlightOnce(t *testing.T) {
 func TestCancelTakesTheAnswerToo(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newProxied(t, server, throttle.Policy{Limits: []throttle.Limit{bucket("l", 1, time.Hour, 10)}})
+		b := newProxied(t, server, policy.Policy{Limits: []policy.Limit{bucket("l", 1, time.Hour, 10)}})
 		ask := request(0)
 		ask.Attempt = "a"
 		first, err := b.limiter.Reserve(t.Context(), ask)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -76,7 +77,7 @@ func TestLeavingTheLine(t *testing.T) {
 // stand in line at all is turned away.
 func TestLeasesTurnNobodyAway(t *testing.T) {
 	t.Parallel()
-	slots := throttle.Limit{Name: "slots", Algorithm: throttle.Concurrency, Slots: 1}
+	slots := policy.Limit{Name: "slots", Algorithm: policy.Concurrency, Slots: 1}
 	b := newTestLimiter(t, slots, bucket("rate", 1, time.Minute, 3))
 	ask := asker(t, b.limiter)
 	first := ask("a", 0)

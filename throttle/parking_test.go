@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -169,8 +170,8 @@ func TestWhoJoinsStandsWhereItCame(t *testing.T) {
 func TestUrgentTasksLookAhead(t *testing.T) {
 	eachSimulation(t, inLanes(bucket("rate", 1, time.Minute, 1)), func(t *testing.T, p *simulation) {
 		p.enqueue("a", 5)
-		request := throttle.Request{Policy: "api", TaskID: "x", Attributes: map[string]string{
-			"lane": "a", throttle.PriorityAttribute: throttle.PriorityHigh,
+		request := throttle.Request{Policy: "api", TaskID: "a/x", Attributes: map[string]string{
+			"lane": "a", policy.PriorityAttribute: policy.PriorityHigh,
 		}}
 		ahead, err := p.limiter.LookAhead(t.Context(), request)
 		require.NoError(t, err)
@@ -192,20 +193,20 @@ func TestWhatCanNotJoin(t *testing.T) {
 	server := throttletest.Embedded(t)
 	limit := bucket("rate", 1, time.Minute, 1)
 	limit.Cost, limit.Per = "points", "key"
-	p := newSimulation(t, server, throttle.Policy{Limits: []throttle.Limit{limit}})
+	p := newSimulation(t, server, policy.Policy{Limits: []policy.Limit{limit}})
 	for name, step := range map[string]func(context.Context, throttle.Request) (throttle.Decision, error){
 		"look ahead": p.limiter.LookAhead,
 		"join": func(ctx context.Context, request throttle.Request) (throttle.Decision, error) {
 			return p.limiter.Join(ctx, request, time.Time{})
 		},
 	} {
-		request := throttle.Request{Policy: "api", TaskID: "x", Attributes: map[string]string{"key": "a", "points": "2"}}
+		request := throttle.Request{Policy: "api", TaskID: "a/x", Attributes: map[string]string{"key": "a", "points": "2"}}
 		decision, err := step(t.Context(), request)
 		require.NoError(t, err, name)
 		assert.Equal(t, throttle.Never, decision.Outcome, name)
 		request.Attributes = nil
 		_, err = step(t.Context(), request)
-		assert.ErrorAs(t, err, new(*throttle.AttributeError), name)
+		assert.ErrorAs(t, err, new(*policy.AttributeError), name)
 		request.Policy = "none"
 		_, err = step(t.Context(), request)
 		assert.ErrorIs(t, err, throttle.ErrUnknownPolicy, name)
@@ -215,8 +216,8 @@ func TestWhatCanNotJoin(t *testing.T) {
 
 func TestBackstop(t *testing.T) {
 	t.Parallel()
-	policy := throttle.Policy{Limits: []throttle.Limit{
-		{Name: "rate", Algorithm: throttle.TokenBucket}, {Name: "slots", Algorithm: throttle.Concurrency},
+	policy := policy.Policy{Limits: []policy.Limit{
+		{Name: "rate", Algorithm: policy.TokenBucket}, {Name: "slots", Algorithm: policy.Concurrency},
 	}}
 	for _, c := range []struct {
 		delay  time.Duration

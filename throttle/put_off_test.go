@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // vessel is a token bucket by its definition: the starts of cost 1 that a bucket of so
@@ -153,17 +154,17 @@ func TestPutOffSlotsGivenBack(t *testing.T) {
 // still honours the slots that were put off.
 func TestPutOffSlotsOutliveOtherLimits(t *testing.T) {
 	t.Parallel()
-	own := window("own", 1, 10*time.Second, throttle.AnchorClock)
+	own := window("own", 1, 10*time.Second, policy.AnchorClock)
 	own.Per = "user"
 	shared := bucket("shared", 1, time.Second, 5)
 	keeping := shared
-	keeping.Headroom = throttle.Headroom{Tokens: 1}
+	keeping.Headroom = policy.Headroom{Tokens: 1}
 	for name, test := range map[string]struct {
-		changed []throttle.Limit
+		changed []policy.Limit
 		pass    int // before the slots, and leave them theirs
 	}{
-		"alone": {[]throttle.Limit{shared}, 1}, "keeping": {[]throttle.Limit{keeping}, 0},
-		"other numbers": {[]throttle.Limit{bucket("shared", 2, time.Second, 5), own}, 0},
+		"alone": {[]policy.Limit{shared}, 1}, "keeping": {[]policy.Limit{keeping}, 0},
+		"other numbers": {[]policy.Limit{bucket("shared", 2, time.Second, 5), own}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // MostRecent is the most starts that [Limiter.Recent] tells.
 const MostRecent = 1000
 
 // ErrNoLog is wrapped by the error for a limit that does not remember who started:
-// only a [SlidingLog] does.
+// only a [policy.SlidingLog] does.
 var ErrNoLog = errors.New("no sliding_log")
 
-// Start is one start that a [SlidingLog] limit remembers.
+// Start is one start that a [policy.SlidingLog] limit remembers.
 type Start struct {
 	// TaskID is the request's. One of more than 128 bytes is told as
 	// "sha256/" and its hash.
@@ -26,26 +28,26 @@ type Start struct {
 	Cost int64
 }
 
-// Recent tells who started within the last period of a [SlidingLog] limit, latest
+// Recent tells who started within the last period of a [policy.SlidingLog] limit, latest
 // first: at most `most` starts, and never more than [MostRecent]. Of the request it
 // needs the policy and, if the limit has one, the attribute that Per names. Slots
 // that were granted ahead are not told before their time.
 //
-// It changes nothing. The error is an [*AttributeError] when that attribute is
+// It changes nothing. The error is a [*policy.AttributeError] when that attribute is
 // missing, wraps [ErrUnknownPolicy] or [ErrNoLog], or says why Redis could not tell.
 func (l *Limiter) Recent(ctx context.Context, request Request, limit string, most int) ([]Start, error) {
 	calls, err := l.calls(request.Policy)
 	if err != nil {
 		return nil, err
 	}
-	log, err := calls.policy.log(limit)
+	log, err := logOf(calls.policy, limit)
 	if err != nil {
 		return nil, err
 	}
 	value := ""
 	if log.Per != "" {
 		if value = request.Attributes[log.Per]; value == "" {
-			return nil, &AttributeError{
+			return nil, &policy.AttributeError{
 				Policy: request.Policy, Limit: limit, Attribute: log.Per, Problem: "is missing",
 			}
 		}
@@ -60,20 +62,17 @@ func (l *Limiter) Recent(ctx context.Context, request Request, limit string, mos
 	return starts, wrapCall("recent", request.Policy, err)
 }
 
-// log returns the sliding log of that name.
-func (p *Policy) log(name string) (*Limit, error) {
-	for i := range p.Limits {
-		limit := &p.Limits[i]
-		if limit.Name != name {
-			continue
-		}
-		if limit.Algorithm != SlidingLog {
-			return nil, fmt.Errorf("throttle: %w: limit %q of policy %q is a %s, which does not remember who started",
-				ErrNoLog, name, p.Name, limit.Algorithm)
-		}
-		return limit, nil
+// logOf returns the policy's sliding log of that name.
+func logOf(p *policy.Policy, name string) (*policy.Limit, error) {
+	limit := p.Limit(name)
+	switch {
+	case limit == nil:
+		return nil, fmt.Errorf("throttle: %w: policy %q has no limit %q", ErrNoLog, p.Name, name)
+	case limit.Algorithm != policy.SlidingLog:
+		return nil, fmt.Errorf("throttle: %w: limit %q of policy %q is a %s, which does not remember who started",
+			ErrNoLog, name, p.Name, limit.Algorithm)
 	}
-	return nil, fmt.Errorf("throttle: %w: policy %q has no limit %q", ErrNoLog, p.Name, name)
+	return limit, nil
 }
 
 // readStarts reads a reply of at_us, cost and who of each start.

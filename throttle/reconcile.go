@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Observation is what was seen of one call to the upstream.
@@ -59,7 +61,7 @@ type Learned struct {
 // calls that are in flight: some of them were counted by then, which shows, and is
 // made up for, when they end.
 //
-// Without an [Upstream] in the policy it only does what the observation says of
+// Without a [policy.Upstream] in the policy it only does what the observation says of
 // Freeze. It goes on when ctx ends, for a few seconds at most.
 func (r *Reservation) Reconcile(ctx context.Context, o Observation) (Heard, error) {
 	return r.reconcile(ctx, time.Now(), o)
@@ -85,7 +87,7 @@ func (r *Reservation) reconcile(ctx context.Context, now time.Time, o Observatio
 
 // Settle ends the flight of a call that nothing is known of, except that it was made:
 // it is taken to have been counted. It does nothing for a reservation that was
-// reconciled, cancelled or not granted, nor in a policy without an [Upstream].
+// reconciled, cancelled or not granted, nor in a policy without a [policy.Upstream].
 func (r *Reservation) Settle(ctx context.Context) error {
 	r.mu.Lock()
 	done := r.settled || r.cancelled || r.Outcome != Granted || r.heir().about == nil
@@ -105,18 +107,6 @@ func (l *Limiter) Reconcile(ctx context.Context, request Request, o Observation)
 		return Heard{}, err
 	}
 	return calls.reconcile(ctx, time.Now(), claim, nil, time.Time{}, o)
-}
-
-// aboutUpstream returns the places in the policy of the limits that keep what the
-// upstream says; none in a policy without an Upstream.
-func (p *Policy) aboutUpstream() []int {
-	var places []int
-	for i := range p.Limits {
-		if p.Limits[i].isAboutUpstream() {
-			places = append(places, i)
-		}
-	}
-	return places
 }
 
 func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim, receipts []int64, slot time.Time, o Observation) (Heard, error) {
@@ -173,7 +163,7 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 }
 
 // add reads what became of what was said of one limit.
-func (h *Heard) add(limit *Limit, result, quota int64) {
+func (h *Heard) add(limit *policy.Limit, result, quota int64) {
 	if limit.Algorithm == pace {
 		h.SlowedDown = result == 1
 		return
@@ -187,7 +177,7 @@ func (h *Heard) add(limit *Limit, result, quota int64) {
 
 // said is what the observation says of a limit, as the script reads it: kind, limit,
 // remaining, ends_us, left_us, window_us.
-func (c *policyCalls) said(limit *Limit, o Observation, now time.Time, heard *Heard) []any {
+func (c *policyCalls) said(limit *policy.Limit, o Observation, now time.Time, heard *Heard) []any {
 	nothing := []any{0, 0, 0, 0, 0, 0}
 	name := declaredName(limit)
 	reading, ok := o.Quotas[name]
@@ -200,7 +190,7 @@ func (c *policyCalls) said(limit *Limit, o Observation, now time.Time, heard *He
 	if reset <= 0 {
 		reset = min(window, longest)
 	}
-	learned := Learned{Absurd: reset > max(longest, 2*reading.Window, 2*window) || reading.Remaining < 0 || window > MaxPeriod}
+	learned := Learned{Absurd: reset > max(longest, 2*reading.Window, 2*window) || reading.Remaining < 0 || window > policy.MaxPeriod}
 	heard.Quotas[name] = learned
 	if learned.Absurd {
 		return nothing
@@ -228,7 +218,7 @@ func (c *policyCalls) said(limit *Limit, o Observation, now time.Time, heard *He
 // its first response says so, but until then nothing would start. How long a bucket
 // takes to fill may be told by the time that is left until it is full; where that is
 // told in whole seconds it is far too long for a bucket that is nearly full.
-func (r Reading) windowFor(limit *Limit) time.Duration {
+func (r Reading) windowFor(limit *policy.Limit) time.Duration {
 	window, period := r.Window, limit.Rate.Period
 	switch missing := r.Limit - r.Remaining; {
 	case !r.Refills && (window <= 0 || window > period):
@@ -243,7 +233,7 @@ func (r Reading) windowFor(limit *Limit) time.Duration {
 
 // closing is for how long the observation closes this call's key of a limit, in
 // microseconds.
-func closing(limit *Limit, o Observation) int64 {
+func closing(limit *policy.Limit, o Observation) int64 {
 	if limit.Algorithm != told {
 		return 0
 	}
@@ -255,7 +245,7 @@ func closing(limit *Limit, o Observation) int64 {
 }
 
 // declaredName is the name of the limit that one about the upstream stands beside.
-func declaredName(l *Limit) string {
+func declaredName(l *policy.Limit) string {
 	suffix := HeldByUpstream
 	if l.Algorithm == pace {
 		suffix = HeldByPace

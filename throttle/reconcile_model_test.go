@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -100,9 +101,9 @@ type modelRun struct {
 
 func newModelRun(start makeLimiter, u *theirs, random *rand.Rand) *modelRun {
 	// Twice of what the upstream allows is declared.
-	limits := []throttle.Limit{window("w", 2*u.limit, u.window, throttle.AnchorFirst)}
+	limits := []policy.Limit{window("w", 2*u.limit, u.window, policy.AnchorFirst)}
 	b := start(limits...)
-	b.remake(throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}})
+	b.remake(policy.Policy{Limits: limits, Upstream: &policy.Upstream{}})
 	return &modelRun{testLimiter: b, upstream: u, random: random, refused: map[int64]int{}}
 }
 
@@ -203,9 +204,9 @@ func FuzzReconcile(f *testing.F) {
 
 func newFuzzed(f *testing.F) *testLimiter {
 	server, clock := throttletest.EmbeddedAt(f, noon)
-	limiter, err := throttle.New(server.Client(), &throttle.Config{Policies: []throttle.Policy{{
-		Name: "api", Upstream: &throttle.Upstream{},
-		Limits: []throttle.Limit{window("w", 100, time.Minute, throttle.AnchorClock)},
+	limiter, err := throttle.New(server.Client(), &policy.Config{Policies: []policy.Policy{{
+		Name: "api", Upstream: &policy.Upstream{},
+		Limits: []policy.Limit{window("w", 100, time.Minute, policy.AnchorClock)},
 	}}})
 	require.NoError(f, err)
 	return &testLimiter{clock: clock, client: server.Client(), limiter: limiter}

@@ -9,19 +9,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // toldLimiter is a testLimiter whose policy has one limit of 100 a minute and heeds its upstream.
 type toldLimiter struct{ *testLimiter }
 
-func newTold(t *testing.T, u throttle.Upstream, limits ...throttle.Limit) toldLimiter {
+func newTold(t *testing.T, u policy.Upstream, limits ...policy.Limit) toldLimiter {
 	t.Helper()
 	if limits == nil {
-		limits = []throttle.Limit{window("w", 100, time.Minute, throttle.AnchorClock)}
+		limits = []policy.Limit{window("w", 100, time.Minute, policy.AnchorClock)}
 	}
 	b := newTestLimiter(t, limits...)
-	b.remake(throttle.Policy{Limits: limits, Upstream: &u})
+	b.remake(policy.Policy{Limits: limits, Upstream: &u})
 	return toldLimiter{b}
 }
 
@@ -66,7 +67,7 @@ func (b toldLimiter) told(r *throttle.Reservation, reading throttle.Reading) thr
 // calls in flight; the window after it begins with what was learned.
 func TestLearnedLimitIsUsed(t *testing.T) {
 	t.Parallel()
-	b := newTold(t, throttle.Upstream{})
+	b := newTold(t, policy.Upstream{})
 	b.at(10 * time.Second)
 	calls := b.starts(5)
 	learned := b.hears(calls[0], 49, 50*time.Second)
@@ -87,7 +88,7 @@ func TestLearnedLimitIsUsed(t *testing.T) {
 func TestOutOfOrderResponsesDoNoHarm(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}} {
-		b := newTold(t, throttle.Upstream{})
+		b := newTold(t, policy.Upstream{})
 		calls := b.starts(4)
 		for n, i := range order {
 			b.hears(calls[i], 20-int64(i), time.Minute)
@@ -116,7 +117,7 @@ func (b toldLimiter) left() int64 {
 // Headers only ever tighten within a window; a later window loosens.
 func TestOnlyTightens(t *testing.T) {
 	t.Parallel()
-	b := newTold(t, throttle.Upstream{})
+	b := newTold(t, policy.Upstream{})
 	require.Equal(t, int64(-1), b.left(), "nothing is known yet")
 	calls := b.starts(8)
 	b.hears(calls[0], 10, 30*time.Second)
@@ -136,7 +137,7 @@ func TestOnlyTightens(t *testing.T) {
 // gives counts.
 func TestWindowEndsWithTheEarliestBound(t *testing.T) {
 	t.Parallel()
-	b := newTold(t, throttle.Upstream{})
+	b := newTold(t, policy.Upstream{})
 	calls := b.starts(2)
 	b.hears(calls[0], 0, 20*time.Second)
 	b.at(700 * time.Millisecond)
@@ -154,7 +155,7 @@ func TestWindowEndsWithTheEarliestBound(t *testing.T) {
 // after that hears otherwise. One that was sent before tells nothing new.
 func TestWindowThatGoesOn(t *testing.T) {
 	t.Parallel()
-	b := newTold(t, throttle.Upstream{})
+	b := newTold(t, policy.Upstream{})
 	early := b.start()
 	b.hears(b.start(), 0, 10*time.Second)
 	b.at(11 * time.Second)
@@ -184,7 +185,7 @@ func (b toldLimiter) hearsOfTheSame(r *throttle.Reservation, remaining int64, re
 // cancelled, not to have been sent; and what nobody ever told of is forgotten.
 func TestFlightsEnd(t *testing.T) {
 	t.Parallel()
-	b := newTold(t, throttle.Upstream{})
+	b := newTold(t, policy.Upstream{})
 	calls := b.starts(4)
 	b.hears(calls[0], 30, time.Minute)
 	require.Equal(t, int64(27), b.left())
@@ -208,9 +209,9 @@ func TestFlightsEnd(t *testing.T) {
 // Each key has a quota of its own.
 func TestKeysAreToldApart(t *testing.T) {
 	t.Parallel()
-	limit := window("w", 100, time.Minute, throttle.AnchorClock)
+	limit := window("w", 100, time.Minute, policy.AnchorClock)
 	limit.Per = "user"
-	b := newTold(t, throttle.Upstream{}, limit)
+	b := newTold(t, policy.Upstream{}, limit)
 	b.hears(b.start("user", "ann"), 0, time.Minute)
 	assert.Empty(t, b.starts(1, "user", "ann"))
 	assert.Len(t, b.starts(3, "user", "bob"), 3)
@@ -227,7 +228,7 @@ func TestKeysAreToldApart(t *testing.T) {
 // Those who wait for a key to open start one after the other, at the limit's pace.
 func TestReopeningMakesNoHerd(t *testing.T) {
 	t.Parallel()
-	b := newTold(t, throttle.Upstream{}, bucket("w", 10, time.Second, 10))
+	b := newTold(t, policy.Upstream{}, bucket("w", 10, time.Second, 10))
 	require.NoError(t, b.limiter.FreezeKey(t.Context(), request(0), "w", 4*time.Second))
 	for i := range 5 {
 		r := b.reserve(10 * time.Second)
@@ -240,9 +241,9 @@ func TestReopeningMakesNoHerd(t *testing.T) {
 // when all is there.
 func TestHeadroom(t *testing.T) {
 	t.Parallel()
-	limit := window("w", 100, time.Minute, throttle.AnchorClock)
+	limit := window("w", 100, time.Minute, policy.AnchorClock)
 	limit.Cost = "points"
-	b := newTold(t, throttle.Upstream{Headroom: 5}, limit)
+	b := newTold(t, policy.Upstream{Headroom: 5}, limit)
 	b.hears(b.start(), 20, 10*time.Second)
 	calls := b.starts(100)
 	assert.Len(t, calls, 15)
@@ -258,7 +259,7 @@ func TestHeadroom(t *testing.T) {
 // A quota that comes back bit by bit does so for us, too.
 func TestRefillingQuota(t *testing.T) {
 	t.Parallel()
-	b := newTold(t, throttle.Upstream{})
+	b := newTold(t, policy.Upstream{})
 	calls := b.starts(3)
 	// 60 per minute, 4 left; two of the calls in flight may not be counted.
 	b.told(calls[0], throttle.Reading{Limit: 60, Remaining: 4, Window: time.Minute, Refills: true})
@@ -277,7 +278,7 @@ func TestRefillingQuota(t *testing.T) {
 // is told.
 func TestAbsurdResetsAreIgnored(t *testing.T) {
 	t.Parallel()
-	b := newTold(t, throttle.Upstream{MaxFreeze: 10 * time.Minute})
+	b := newTold(t, policy.Upstream{MaxFreeze: 10 * time.Minute})
 	learned := b.hears(b.start(), 0, 11*time.Minute)
 	assert.True(t, learned.Absurd)
 	assert.Len(t, b.starts(1), 1)
@@ -289,7 +290,7 @@ func TestAbsurdResetsAreIgnored(t *testing.T) {
 // comes back to just below the last good one, and never above the declared.
 func TestPace(t *testing.T) {
 	t.Parallel()
-	b := newTold(t, throttle.Upstream{}, bucket("w", 100, time.Second, 100))
+	b := newTold(t, policy.Upstream{}, bucket("w", 100, time.Second, 100))
 	refuse := func(r *throttle.Reservation, ago time.Duration) bool {
 		heard, err := r.Reconcile(t.Context(), throttle.Observation{Sent: time.Now().Add(-ago), Refused: true})
 		require.NoError(t, err)
@@ -336,7 +337,7 @@ func TestPace(t *testing.T) {
 // The shape of the curve is CUBIC's: at a rate of 10 K is 1.957 s.
 func TestPaceCurve(t *testing.T) {
 	t.Parallel()
-	b := newTold(t, throttle.Upstream{}, bucket("w", 1000, 100*time.Second, 10))
+	b := newTold(t, policy.Upstream{}, bucket("w", 1000, 100*time.Second, 10))
 	_, err := b.start().Reconcile(t.Context(), throttle.Observation{Refused: true})
 	require.NoError(t, err)
 	for at, want := range map[time.Duration]float64{ // 10 + 0.4 (t - 1.9574)^3, at most 9.5
@@ -356,19 +357,19 @@ func TestWaitingTasksHeedAClosure(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		limit := bucket("w", 10, time.Second, 1)
 		limit.Per = "user"
-		policy := throttletest.UniqueName(t)
-		limiter, err := throttle.New(server.Client(), &throttle.Config{
-			Policies: []throttle.Policy{{Name: policy, Limits: []throttle.Limit{limit}, Upstream: &throttle.Upstream{}}},
+		name := throttletest.UniqueName(t)
+		limiter, err := throttle.New(server.Client(), &policy.Config{
+			Policies: []policy.Policy{{Name: name, Limits: []policy.Limit{limit}, Upstream: &policy.Upstream{}}},
 		})
 		require.NoError(t, err)
 		reserve := func(user string) *throttle.Reservation {
 			r, err := limiter.Reserve(t.Context(), throttle.Request{
-				Policy: policy, Attributes: map[string]string{"user": user}, MaxWait: time.Second,
+				Policy: name, Attributes: map[string]string{"user": user}, MaxWait: time.Second,
 			})
 			require.NoError(t, err)
 			return r
 		}
-		ann := throttle.Request{Policy: policy, Attributes: map[string]string{"user": "ann"}}
+		ann := throttle.Request{Policy: name, Attributes: map[string]string{"user": "ann"}}
 		reserve("ann")
 		reserve("bob")
 		first, other := reserve("ann"), reserve("bob")
@@ -381,10 +382,10 @@ func TestWaitingTasksHeedAClosure(t *testing.T) {
 		require.NoError(t, reserve("ann").Wait(t.Context()))
 
 		waiting := reserve("bob")
-		require.NoError(t, limiter.Freeze(t.Context(), policy, time.Hour))
+		require.NoError(t, limiter.Freeze(t.Context(), name, time.Hour))
 		require.ErrorAs(t, waiting.Wait(t.Context()), &throttled)
 		assert.Equal(t, throttle.HeldByFreeze, throttled.HeldBy)
-		require.NoError(t, limiter.Unfreeze(t.Context(), policy))
+		require.NoError(t, limiter.Unfreeze(t.Context(), name))
 		require.NoError(t, reserve("bob").Wait(t.Context()))
 	})
 }

@@ -5,12 +5,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Lateness is how much later than its slot a start may be before [Reservation.Wait]
 // gives the slot up and reserves a new one. It bounds how far the starts of a
 // token bucket can bunch up: over every interval t they stay within
-// burst + rate x (t + Lateness). Starts that a [SlidingLog] counts are given up
+// burst + rate x (t + Lateness). Starts that a [policy.SlidingLog] counts are given up
 // earlier.
 const Lateness = 20 * time.Millisecond
 
@@ -21,7 +23,7 @@ const mostLate = 10
 // What else than a limit can hold a task back.
 const (
 	// HeldByFreeze: the policy is frozen.
-	HeldByFreeze = "freeze"
+	HeldByFreeze = policy.ReservedName
 	// HeldByLateness: the process woke too late for its slots, again and again.
 	HeldByLateness = "lateness"
 )
@@ -63,8 +65,8 @@ type Reservation struct {
 // wait for longer then has its old place in line.
 //
 // Of a reservation that was not granted it returns at once an
-// [*ThrottledError], an [*OverloadError] or a [*NeverError]. When ctx ends first it cancels the
-// reservation and returns ctx's error.
+// [*ThrottledError], an [*OverloadError] or a [*policy.NeverError]. When ctx ends first
+// it cancels the reservation and returns ctx's error.
 func (r *Reservation) Wait(ctx context.Context) error {
 	for late := 0; ; {
 		switch r.Outcome {
@@ -110,15 +112,14 @@ func (r *Reservation) Limiter() *Limiter { return r.limiter }
 
 // Terms returns the policy that is in force under its name now; or, if it was removed
 // since, the one that r was made by.
-func (r *Reservation) Terms() *Policy {
+func (r *Reservation) Terms() *policy.Policy {
 	if policy := r.limiter.Config().Policy(r.Policy); policy != nil {
 		return policy
 	}
 	r.mu.Lock()
-	policy := *r.calls.policy
+	policy := r.calls.policy
 	r.mu.Unlock()
-	policy.Limits = slices.DeleteFunc(slices.Clone(policy.Limits), func(l Limit) bool { return l.isAboutUpstream() })
-	return &policy
+	return declared(policy)
 }
 
 // Request returns what was asked for.
@@ -175,7 +176,6 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	calls := r.heir()
-	defer calls.leases.freed(r.claim)
 	return calls.cancel(ctx, r)
 }
 
@@ -187,7 +187,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 //
 // What is more is taken at once, and those who come next wait for it. What is less
 // is given back, except for what the limit's refill has made up for by then. The
-// error is an [*AttributeError] when a value is no cost. It goes on when ctx ends,
+// error is a [*policy.AttributeError] when a value is no cost. It goes on when ctx ends,
 // for a few seconds at most.
 func (r *Reservation) Adjust(ctx context.Context, attributes map[string]string) error {
 	r.mu.Lock()
@@ -202,7 +202,7 @@ func (r *Reservation) Adjust(ctx context.Context, attributes map[string]string) 
 	}
 	more := make([]int64, len(costs))
 	for i := range costs {
-		if r.settled && calls.policy.Limits[i].isAboutUpstream() {
+		if r.settled && isAboutUpstream(&calls.policy.Limits[i]) {
 			costs[i] = r.claim.costs[i] // the upstream has told of it
 		}
 		more[i] = costs[i] - r.claim.costs[i]

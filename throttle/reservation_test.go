@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -78,7 +79,7 @@ func outlast(d time.Duration) { <-time.After(d) }
 func TestLateStartReservesAnew(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		limit       throttle.Limit
+		limit       policy.Limit
 		late, apart time.Duration
 	}{
 		"bucket":      {bucket("b", 1, time.Minute, 1), throttle.Lateness, time.Minute},
@@ -106,7 +107,7 @@ func TestLateStartReservesAnew(t *testing.T) {
 // A start that could fall into the next window is no start of this one.
 func TestNoStartAfterItsWindow(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, window("w", 5, time.Minute, throttle.AnchorClock))
+	b := newTestLimiter(t, window("w", 5, time.Minute, policy.AnchorClock))
 	b.at(time.Minute - time.Millisecond)
 	r := b.reserve(0)
 	require.Equal(t, throttle.Granted, r.Outcome)
@@ -124,7 +125,7 @@ func TestNoStartAfterItsWindow(t *testing.T) {
 // Who can keep no slot at all starts nothing.
 func TestWaitGivesUpWhenAlwaysLate(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, window("w", 5, time.Minute, throttle.AnchorClock))
+	b := newTestLimiter(t, window("w", 5, time.Minute, policy.AnchorClock))
 	b.at(time.Minute - time.Microsecond) // and there Redis's clock stands
 	err := b.reserve(0).Wait(t.Context())
 	throttled := (*throttle.ThrottledError)(nil)

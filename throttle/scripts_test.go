@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -29,12 +30,12 @@ func cachedScripts(t *testing.T, server *throttletest.Server) (scripts, kept int
 func TestScriptsDoNotGrowWithNumbers(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
-	config := func(version int) *throttle.Config {
-		config := &throttle.Config{}
+	config := func(version int) *policy.Config {
+		config := &policy.Config{}
 		for i := range 10 {
-			var limits []throttle.Limit
+			var limits []policy.Limit
 			for kind, limit := range fivePerMinute() {
-				if limit.Name = kind; limit.Algorithm == throttle.Concurrency {
+				if limit.Name = kind; limit.Algorithm == policy.Concurrency {
 					limit.Slots += int64(version)
 				} else {
 					limit.Rate.Count += int64(version)
@@ -44,10 +45,10 @@ func TestScriptsDoNotGrowWithNumbers(t *testing.T) {
 				}
 			}
 			if limits == nil {
-				limits = []throttle.Limit{bucket("l", int64(5+version), time.Minute, 5)}
+				limits = []policy.Limit{bucket("l", int64(5+version), time.Minute, 5)}
 			}
-			config.Policies = append(config.Policies, throttle.Policy{
-				Name: strconv.Itoa(i), Limits: limits, Upstream: &throttle.Upstream{},
+			config.Policies = append(config.Policies, policy.Policy{
+				Name: strconv.Itoa(i), Limits: limits, Upstream: &policy.Upstream{},
 			})
 		}
 		return config

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -31,7 +32,7 @@ type logStart struct {
 	nth              int
 }
 
-func newLogOracle(l Limit) oracle {
+func newLogOracle(l policy.Limit) oracle {
 	return &logOracle{count: l.Rate.Count, period: l.Rate.Period.Microseconds()}
 }
 
@@ -158,7 +159,7 @@ func (o *logOracle) recount(now int64, nth int, more int64) bool {
 }
 
 // change leaves the starts as they are: they are facts.
-func (o *logOracle) change(_ int64, l Limit) {
+func (o *logOracle) change(_ int64, l policy.Limit) {
 	o.count, o.period = l.Rate.Count, l.Rate.Period.Microseconds()
 }
 
@@ -177,7 +178,7 @@ func (o *logOracle) flush() { o.starts, o.granted = nil, nil }
 
 // logNumbers are mostly small, where everything meets everything, and sometimes
 // large enough that forgetting takes more than one change.
-func logNumbers(random *rand.Rand) Limit {
+func logNumbers(random *rand.Rand) policy.Limit {
 	count := 1 + random.Int64N(9)
 	if random.IntN(8) == 0 {
 		count = 1 + random.Int64N(400)
@@ -186,9 +187,9 @@ func logNumbers(random *rand.Rand) Limit {
 	if random.IntN(4) == 0 {
 		period = 1 + random.Int64N(30)
 	}
-	return Limit{
-		Algorithm: SlidingLog,
-		Rate:      Rate{Count: count, Period: time.Duration(period) * time.Microsecond},
+	return policy.Limit{
+		Algorithm: policy.SlidingLog,
+		Rate:      policy.Rate{Count: count, Period: time.Duration(period) * time.Microsecond},
 	}
 }
 
@@ -203,10 +204,10 @@ func compareLongLine(t *testing.T, client *redis.Client, operations int) {
 
 func tellOfALine(t testing.TB, client *redis.Client, seed uint64, ops int) {
 	t.Helper()
-	numbers := func(random *rand.Rand) Limit {
-		return Limit{
-			Algorithm: SlidingLog,
-			Rate:      Rate{Count: 1 + random.Int64N(3), Period: time.Duration(10+random.Int64N(20)) * time.Microsecond},
+	numbers := func(random *rand.Rand) policy.Limit {
+		return policy.Limit{
+			Algorithm: policy.SlidingLog,
+			Rate:      policy.Rate{Count: 1 + random.Int64N(3), Period: time.Duration(10+random.Int64N(20)) * time.Microsecond},
 		}
 	}
 	d := &comparison{client: client, seed: seed}

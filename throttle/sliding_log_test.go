@@ -14,19 +14,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-func slidingLog(name string, count int64, period time.Duration) throttle.Limit {
-	return throttle.Limit{
-		Name: name, Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: count, Period: period}, Cost: "cost",
+func slidingLog(name string, count int64, period time.Duration) policy.Limit {
+	return policy.Limit{
+		Name: name, Algorithm: policy.SlidingLog, Rate: policy.Rate{Count: count, Period: period}, Cost: "cost",
 	}
 }
 
 // logLimiter is a testLimiter that asks for tasks by their names and costs.
 type logLimiter struct{ *testLimiter }
 
-func newLogLimiter(t *testing.T, server *throttletest.Server, limits ...throttle.Limit) logLimiter {
+func newLogLimiter(t *testing.T, server *throttletest.Server, limits ...policy.Limit) logLimiter {
 	t.Helper()
 	return logLimiter{newTestLimiterOn(t, server, limits...)}
 }
@@ -167,7 +168,7 @@ func TestRecentErrors(t *testing.T) {
 	require.ErrorIs(t, err, throttle.ErrNoLog)
 	assert.EqualError(t, err,
 		`throttle: no sliding_log: limit "window" of policy "api" is a fixed_window, which does not remember who started`)
-	missing := (*throttle.AttributeError)(nil)
+	missing := (*policy.AttributeError)(nil)
 	require.ErrorAs(t, ask(request(0), "log"), &missing)
 	assert.Equal(t, "tenant", missing.Attribute)
 	require.NoError(t, ask(request(0, "tenant", "x"), "log"))
@@ -341,17 +342,17 @@ func TestSlidingLogNumbersChange(t *testing.T) {
 func TestSlidingLogLargestCost(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newLogLimiter(t, server, slidingLog("log", throttle.MaxLogCount, time.Minute))
-		r := b.granted("all", throttle.MaxLogCount, 0)
+		b := newLogLimiter(t, server, slidingLog("log", policy.MaxLogCount, time.Minute))
+		r := b.granted("all", policy.MaxLogCount, 0)
 		assert.Equal(t, []string{"all:10000@0"}, b.recent("log", 5))
 		assert.Equal(t, throttle.Denied, b.peek(1).Outcome)
 		require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "50000000"}))
 		assert.Equal(t, []string{"all:50000000@0"}, b.recent("log", 5))
-		assert.Len(t, b.stored("log"), throttle.MaxLogCount+1, "more could close nothing else")
+		assert.Len(t, b.stored("log"), policy.MaxLogCount+1, "more could close nothing else")
 		require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "9999"}))
 		assert.Equal(t, int64(1), b.peek(1).Limits[0].Remaining)
 		require.NoError(t, r.Cancel(t.Context()))
-		assert.Equal(t, int64(throttle.MaxLogCount), b.peek(1).Limits[0].Remaining)
+		assert.Equal(t, int64(policy.MaxLogCount), b.peek(1).Limits[0].Remaining)
 		assert.Empty(t, b.recent("log", 5))
 	})
 }

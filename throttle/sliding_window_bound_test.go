@@ -11,16 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // slidingLimiter is a testLimiter of one sliding window, "limit".
 type slidingLimiter struct {
 	*testLimiter
-	limit throttle.Limit
+	limit policy.Limit
 }
 
-func newSlidingLimiter(t *testing.T, server *throttletest.Server, limit throttle.Limit) *slidingLimiter {
+func newSlidingLimiter(t *testing.T, server *throttletest.Server, limit policy.Limit) *slidingLimiter {
 	t.Helper()
 	return &slidingLimiter{newTestLimiterOn(t, server, limit), limit}
 }
@@ -42,11 +43,11 @@ func (b *slidingLimiter) size() int64 {
 	return size
 }
 
-func slidingLimit(count int64, span int, precision time.Duration) throttle.Limit {
+func slidingLimit(count int64, span int, precision time.Duration) policy.Limit {
 	return sliding("limit", count, time.Duration(span)*precision, precision)
 }
 
-func randomSlidingLimit(random *rand.Rand) throttle.Limit {
+func randomSlidingLimit(random *rand.Rand) policy.Limit {
 	return slidingLimit(1+random.Int64N(12), 1+random.IntN(12), time.Duration(1+random.Int64N(50_000))*time.Microsecond)
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -27,9 +28,9 @@ type slidingTake struct{ cost, start, end int64 }
 
 const slidingAhead = 1000
 
-func newSlidingOracle(l Limit) oracle {
+func newSlidingOracle(l policy.Limit) oracle {
 	return &slidingOracle{
-		count: l.Rate.Count, period: l.Rate.Period.Microseconds(), precision: l.precision().Microseconds(),
+		count: l.Rate.Count, period: l.Rate.Period.Microseconds(), precision: l.BucketLength().Microseconds(),
 	}
 }
 
@@ -181,7 +182,9 @@ func (o *slidingOracle) keep(s *slidingOracle) {
 	*o = *s
 }
 
-func (o *slidingOracle) change(_ int64, l Limit) { o.next = newSlidingOracle(l).(*slidingOracle) }
+func (o *slidingOracle) change(_ int64, l policy.Limit) {
+	o.next = newSlidingOracle(l).(*slidingOracle)
+}
 
 func (o *slidingOracle) status(now int64) (remaining, resetAfter int64) {
 	s, _ := o.at(now)
@@ -200,13 +203,13 @@ func (o *slidingOracle) flush() {
 
 // slidingNumbers favours numbers that differ in one thing only, by drawing each
 // from few.
-func slidingNumbers(random *rand.Rand) Limit {
+func slidingNumbers(random *rand.Rand) policy.Limit {
 	precision := time.Duration([]int64{1, 7, 1000, 50_000, 1 + random.Int64N(100_000)}[random.IntN(5)]) * time.Microsecond
 	span := []int64{1, 2, 5, 20, 1 + random.Int64N(12)}[random.IntN(5)]
 	count := []int64{1, 3, 8, 1 + random.Int64N(20)}[random.IntN(4)]
-	return Limit{
-		Algorithm: SlidingWindow, Precision: precision,
-		Rate: Rate{Count: count, Period: time.Duration(span) * precision},
+	return policy.Limit{
+		Algorithm: policy.SlidingWindow, Precision: precision,
+		Rate: policy.Rate{Count: count, Period: time.Duration(span) * precision},
 	}
 }
 

@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-func sliding(name string, count int64, period, precision time.Duration) throttle.Limit {
-	return throttle.Limit{
-		Name: name, Algorithm: throttle.SlidingWindow, Cost: "cost",
-		Rate: throttle.Rate{Count: count, Period: period}, Precision: precision,
+func sliding(name string, count int64, period, precision time.Duration) policy.Limit {
+	return policy.Limit{
+		Name: name, Algorithm: policy.SlidingWindow, Cost: "cost",
+		Rate: policy.Rate{Count: count, Period: period}, Precision: precision,
 	}
 }
 
@@ -103,7 +104,7 @@ func TestSlidingWindowSpreadsWithinABucket(t *testing.T) {
 // interval that contains both has room for both.
 func TestSlidingWindowInsertsBeforeSlotsAhead(t *testing.T) {
 	t.Parallel()
-	each := window("each", 1, 2*time.Second, throttle.AnchorClock)
+	each := window("each", 1, 2*time.Second, policy.AnchorClock)
 	each.Per = "user"
 	b := newTestLimiter(t, sliding("all", 3, time.Second, 100*time.Millisecond), each)
 	for _, user := range []string{"ann", "bea"} {
@@ -139,7 +140,7 @@ func TestSlidingWindowKeepsTheUsedShareOnAChange(t *testing.T) {
 	t.Parallel()
 	const second = time.Second
 	for name, c := range map[string]struct {
-		was, is   throttle.Limit
+		was, is   policy.Limit
 		remaining int64
 		retry     time.Duration // of a request for all that the limit holds
 	}{

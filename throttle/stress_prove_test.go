@@ -13,6 +13,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/internal/prove"
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -46,11 +47,11 @@ func TestProveStress(t *testing.T) {
 		t.Run(judge.limit.Name, func(t *testing.T) {
 			prove.Figures(t, func(t *testing.T) []prove.Figure {
 				runs := puts(t, stress{
-					Redis: throttletest.Redis(t).Addr(), Limits: []throttle.Limit{judge.limit}, Until: time.Now().Add(length),
+					Redis: throttletest.Redis(t).Addr(), Limits: []policy.Limit{judge.limit}, Until: time.Now().Add(length),
 				})
 				require.NotEmpty(t, runs)
 				slots := slotsOf(runs, judge.limit.Name)
-				if judge.limit.Anchor == throttle.AnchorFirst { // whose first start may have been given up
+				if judge.limit.Anchor == policy.AnchorFirst { // whose first start may have been given up
 					assert.LessOrEqual(t, throttletest.MaxInAnyInterval(slots, time.Second), 2*stressRate)
 				} else {
 					assert.LessOrEqual(t, int64(judge.count(slots)), judge.most, "slots")
@@ -81,7 +82,7 @@ func TestProveStressOfSlots(t *testing.T) {
 	prove.Figures(t, func(t *testing.T) []prove.Figure {
 		runs := puts(t, stress{
 			Redis: throttletest.Redis(t).Addr(), Until: time.Now().Add(length), Task: 500 * time.Millisecond,
-			Limits: []throttle.Limit{{Name: "slots", Algorithm: throttle.Concurrency, Slots: stressSlots}},
+			Limits: []policy.Limit{{Name: "slots", Algorithm: policy.Concurrency, Slots: stressSlots}},
 		})
 		require.NotEmpty(t, runs)
 		assert.LessOrEqual(t, atOnce(runs), stressSlots)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -28,7 +29,7 @@ const stressor = "RAMPMETER_TEST_STRESSOR"
 // stress is what each process of a stress test does.
 type stress struct {
 	Redis  string
-	Limits []throttle.Limit // each in a policy of its name
+	Limits []policy.Limit // each in a policy of its name
 	// Asks is how often each caller asks every limit, while all of them move the clock on.
 	Asks int
 	// Until is for how long, by real time, tasks of the length Task run under one limit.
@@ -51,26 +52,30 @@ const (
 	stressSlots     = 20
 )
 
+// askAgain is when a caller asks again that was denied for want of a slot that a task
+// holds: nothing tells when that ends.
+const askAgain = 50 * time.Millisecond
+
 // stressed are limits of a rate, and what their definitions say of the slots they grant.
 func stressed() []judged {
-	second := throttle.Rate{Count: stressRate, Period: time.Second}
+	second := policy.Rate{Count: stressRate, Period: time.Second}
 	perSecond := func(starts []time.Time) int { return throttletest.MaxInAnyInterval(starts, time.Second) }
 	interval := bucket("interval_bucket", stressRate, time.Second, stressRate)
-	interval.Refill = throttle.RefillInterval
+	interval.Refill = policy.RefillInterval
 	return []judged{
 		{bucket("token_bucket", stressRate, time.Second, 20), 20, func(starts []time.Time) int {
 			return throttletest.MaxBurst(starts, stressRate, time.Second)
 		}},
 		{interval, 2 * stressRate, perSecond}, // a full bucket and a refill
-		{window("fixed_window_clock", stressRate, time.Second, throttle.AnchorClock), stressRate, func(starts []time.Time) int {
+		{window("fixed_window_clock", stressRate, time.Second, policy.AnchorClock), stressRate, func(starts []time.Time) int {
 			return throttletest.MaxPerWindow(starts, time.Second, time.Unix(0, 0))
 		}},
-		{window("fixed_window_first", stressRate, time.Second, throttle.AnchorFirst), stressRate, func(starts []time.Time) int {
+		{window("fixed_window_first", stressRate, time.Second, policy.AnchorFirst), stressRate, func(starts []time.Time) int {
 			return throttletest.MaxPerOpenedWindow(starts, time.Second)
 		}},
-		{throttle.Limit{Name: "sliding_log", Algorithm: throttle.SlidingLog, Rate: second}, stressRate, perSecond},
-		{throttle.Limit{
-			Name: "sliding_window", Algorithm: throttle.SlidingWindow, Precision: 5 * time.Millisecond, Rate: second,
+		{policy.Limit{Name: "sliding_log", Algorithm: policy.SlidingLog, Rate: second}, stressRate, perSecond},
+		{policy.Limit{
+			Name: "sliding_window", Algorithm: policy.SlidingWindow, Precision: 5 * time.Millisecond, Rate: second,
 		}, stressRate, perSecond},
 	}
 }
@@ -83,7 +88,7 @@ func TestStress(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
 	judges := stressed()
-	limits := []throttle.Limit{{Name: "slots", Algorithm: throttle.Concurrency, Slots: stressSlots}}
+	limits := []policy.Limit{{Name: "slots", Algorithm: policy.Concurrency, Slots: stressSlots}}
 	for i := range judges {
 		limits = append(limits, judges[i].limit)
 	}
@@ -120,8 +125,8 @@ func slotsOf(runs []run, limit string) (slots []time.Time) {
 
 // usable is the share of its rate that a limit lets steady demand use: a sliding
 // window counts a start for up to a bucket longer than it must.
-func usable(l throttle.Limit) float64 {
-	if l.Algorithm == throttle.SlidingWindow {
+func usable(l policy.Limit) float64 {
+	if l.Algorithm == policy.SlidingWindow {
 		return float64(l.Rate.Period) / float64(l.Rate.Period+l.Precision)
 	}
 	return 1
@@ -157,9 +162,9 @@ func takePart(order string) error {
 	}
 	client := redis.NewClient(&redis.Options{Addr: s.Redis})
 	defer client.Close()
-	config := new(throttle.Config)
+	config := new(policy.Config)
 	for _, limit := range s.Limits {
-		config.Policies = append(config.Policies, throttle.Policy{Name: limit.Name, Limits: []throttle.Limit{limit}})
+		config.Policies = append(config.Policies, policy.Policy{Name: limit.Name, Limits: []policy.Limit{limit}})
 	}
 	limiter, err := throttle.New(client, config)
 	if err != nil {
@@ -215,7 +220,7 @@ func (s stress) ask(limiter *throttle.Limiter, client *redis.Client) (runs []run
 				continue
 			}
 			own := run{Limit: limit.Name, Slot: r.At.UnixMicro()}
-			if limit.Algorithm == throttle.Concurrency {
+			if limit.Algorithm == policy.Concurrency {
 				held = r
 				if own.Inside, err = client.Incr(ctx, "inside").Result(); err != nil {
 					return nil, err
@@ -237,9 +242,7 @@ func (s stress) call(limiter *throttle.Limiter) (runs []run, err error) {
 	for {
 		r, err := limiter.Reserve(ctx, throttle.Request{Policy: s.Limits[0].Name, MaxWait: 2 * time.Second})
 		if err == nil {
-			if err = r.AwaitSlot(ctx); err == nil {
-				err = r.Wait(ctx)
-			}
+			err = r.Wait(ctx)
 		}
 		throttled := (*throttle.ThrottledError)(nil)
 		switch {
@@ -253,6 +256,8 @@ func (s stress) call(limiter *throttle.Limiter) (runs []run, err error) {
 			return runs, nil
 		case !errors.As(err, &throttled):
 			return nil, fmt.Errorf("a caller: %w", err)
+		default:
+			<-time.After(min(throttled.RetryAfter, askAgain))
 		}
 	}
 }

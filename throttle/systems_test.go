@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // The limiters that teams wrote themselves before, each as a policy. Those of one
@@ -17,7 +18,7 @@ import (
 // S1: a counter for each slice of time, as with INCR key:second and EXPIRE.
 func TestS1CounterPerTimeSlice(t *testing.T) {
 	t.Parallel()
-	limit := window("second", 10, time.Second, throttle.AnchorClock)
+	limit := window("second", 10, time.Second, policy.AnchorClock)
 	limit.Per = "ip"
 	b := newTestLimiter(t, limit)
 	for second := range 3 {
@@ -36,7 +37,7 @@ func TestS1CounterPerTimeSlice(t *testing.T) {
 // S2: one counter that the first hit lets expire.
 func TestS2SingleCounterWithExpiry(t *testing.T) {
 	t.Parallel()
-	b := newTestLimiter(t, window("counter", 2, time.Minute, throttle.AnchorFirst))
+	b := newTestLimiter(t, window("counter", 2, time.Minute, policy.AnchorFirst))
 	b.at(17 * time.Second)
 	require.Equal(t, throttle.Granted, b.reserve(0).Outcome)
 	b.at(76 * time.Second)
@@ -54,7 +55,7 @@ func TestS2SingleCounterWithExpiry(t *testing.T) {
 func TestS5SeveralFixedWindows(t *testing.T) {
 	t.Parallel()
 	b := newTestLimiter(t,
-		window("second", 2, time.Second, throttle.AnchorClock), window("minute", 3, time.Minute, throttle.AnchorClock))
+		window("second", 2, time.Second, policy.AnchorClock), window("minute", 3, time.Minute, policy.AnchorClock))
 	for i, step := range []struct {
 		at             time.Duration
 		granted        bool
@@ -83,7 +84,7 @@ func TestS5SeveralFixedWindows(t *testing.T) {
 func TestS8TokenBucketWithRefillAmount(t *testing.T) {
 	t.Parallel()
 	limit := bucket("bucket", 3, 500*time.Millisecond, 10)
-	limit.Refill, limit.Cost = throttle.RefillInterval, "take"
+	limit.Refill, limit.Cost = policy.RefillInterval, "take"
 	b := newTestLimiter(t, limit)
 	for i, step := range []struct {
 		at        time.Duration

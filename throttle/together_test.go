@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Requests that travel together get the answers that they would get one by one, to
@@ -38,13 +39,13 @@ func decisions(
 	start makeLimiter, seed uint64, reserve func(*testLimiter, []throttle.Request) []*throttle.Reservation,
 ) (made []throttle.Decision) {
 	random := rand.New(rand.NewPCG(seed, 11))
-	limits := make([]throttle.Limit, 1+random.IntN(3))
+	limits := make([]policy.Limit, 1+random.IntN(3))
 	for i := range limits {
 		limits[i] = randomJudged(random, fmt.Sprintf("l%d", i)).limit
 	}
 	b := start(limits...)
 	if seed%2 == 0 {
-		b.remake(throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}})
+		b.remake(policy.Policy{Limits: limits, Upstream: &policy.Upstream{}})
 	}
 	now := time.Duration(0)
 	for range 40 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -29,7 +30,7 @@ type bucketOracle struct {
 // what it held; and what had been given back by then.
 type bucketSlot struct{ at, cost, full, fill, capacity, returned int64 }
 
-func newBucketOracle(l Limit) oracle {
+func newBucketOracle(l policy.Limit) oracle {
 	return &bucketOracle{
 		count: l.Rate.Count, period: l.Rate.Period.Microseconds(), capacity: l.Capacity(), full: alwaysFull,
 	}
@@ -189,7 +190,7 @@ func (o *bucketOracle) adjust(now int64, nth int, more int64) {
 
 // change keeps the numbers for the next operation that writes: a bucket is
 // converted when it is met, not when somebody edits a file.
-func (o *bucketOracle) change(_ int64, l Limit) { o.next = newBucketOracle(l).(*bucketOracle) }
+func (o *bucketOracle) change(_ int64, l policy.Limit) { o.next = newBucketOracle(l).(*bucketOracle) }
 
 // meet converts the bucket to its next numbers: it keeps the used share.
 func (o *bucketOracle) meet(now int64) {
@@ -243,10 +244,10 @@ func (o *bucketOracle) flush() {
 // alwaysFull is an instant, in parts, before any that a story reaches.
 const alwaysFull = -1 << 50
 
-func bucketNumbers(random *rand.Rand) Limit {
-	return Limit{
-		Algorithm: TokenBucket, Burst: 1 + random.Int64N(8),
-		Rate: Rate{Count: 1 + random.Int64N(9), Period: time.Duration(1+random.Int64N(2_000_000)) * time.Microsecond},
+func bucketNumbers(random *rand.Rand) policy.Limit {
+	return policy.Limit{
+		Algorithm: policy.TokenBucket, Burst: 1 + random.Int64N(8),
+		Rate: policy.Rate{Count: 1 + random.Int64N(9), Period: time.Duration(1+random.Int64N(2_000_000)) * time.Microsecond},
 	}
 }
 

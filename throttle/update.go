@@ -1,23 +1,24 @@
 package throttle
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // generation is what one Config makes of a Limiter, until the next one is in force.
 type generation struct {
-	config   *Config
+	config   *policy.Config
 	policies map[string]*policyCalls
 	ended    chan struct{} // closed when the next one is in force
 }
 
 // newGeneration goes on with what the last one has of policies that stay as they are;
 // it may be nil.
-func newGeneration(client redis.UniversalClient, config *Config, last *generation) *generation {
+func newGeneration(client redis.UniversalClient, config *policy.Config, last *generation) *generation {
 	g := &generation{config: config, policies: map[string]*policyCalls{}, ended: make(chan struct{})}
 	for i := range config.Policies {
 		policy := &config.Policies[i]
@@ -26,7 +27,7 @@ func newGeneration(client redis.UniversalClient, config *Config, last *generatio
 			g.policies[policy.Name] = before
 			continue
 		}
-		calls := newPolicyCalls(client, policy.complete())
+		calls := newPolicyCalls(client, complete(policy))
 		calls.succeed(before)
 		g.policies[policy.Name] = calls
 	}
@@ -43,7 +44,7 @@ func (g *generation) calls(policy string) *policyCalls {
 // Update puts another Config in force, for every call that begins after it has
 // returned. It may be called at any time, also while others use the Limiter; config
 // must be valid and is not to be changed afterwards. If it is not valid nothing
-// changes, and the error is a [*ConfigError]; so it is if a limit keeps its name and
+// changes, and the error is a [*policy.ConfigError]; so it is if a limit keeps its name and
 // changes its algorithm, which could not read what the other has counted.
 //
 // Policies, limits and routes may be added, changed and removed:
@@ -68,15 +69,15 @@ func (g *generation) calls(policy string) *policyCalls {
 // All processes that share the policies should be updated at about the same time. Until
 // then each goes by its own numbers, and what one of them takes is counted by those of all:
 // together they start no more than the looser numbers allow.
-func (l *Limiter) Update(config *Config) error {
+func (l *Limiter) Update(config *policy.Config) error {
 	if err := config.Validate(); err != nil {
 		return err
 	}
 	l.updating.Lock()
 	defer l.updating.Unlock()
 	last := l.inForce.Load()
-	if problems := last.config.unreadableBy(config); len(problems) > 0 {
-		return &ConfigError{Problems: problems}
+	if err := last.config.ValidateUpdate(config); err != nil {
+		return err
 	}
 	next := newGeneration(l.redis, config, last)
 	l.inForce.Store(next)
@@ -93,50 +94,12 @@ func (l *Limiter) Update(config *Config) error {
 // before looking at the Config misses none.
 func (l *Limiter) Updated() <-chan struct{} { return l.inForce.Load().ended }
 
-// unreadableBy lists the limits of next that could not read what those of the same name
-// have counted so far.
-func (c *Config) unreadableBy(next *Config) (problems []Problem) {
-	for i := range next.Policies {
-		policy := &next.Policies[i]
-		before := c.Policy(policy.Name)
-		if before == nil {
-			continue
-		}
-		for n := range policy.Limits {
-			limit := &policy.Limits[n]
-			was := before.limit(limit.Name)
-			if was == nil || was.script().Algorithm == limit.script().Algorithm {
-				continue
-			}
-			problems = append(problems, Problem{
-				Path: join(index(join(join("policies", policy.Name), "limits"), n), "algorithm"),
-				Message: fmt.Sprintf("what %s has counted as a %s can not be read as a %s; give the limit another name, under which it begins anew",
-					quote(limit.Name), was.script().Algorithm, limit.script().Algorithm),
-			})
-		}
-	}
-	return problems
-}
-
-// limit returns the policy's limit of that name, or nil.
-func (p *Policy) limit(name string) *Limit {
-	for i := range p.Limits {
-		if p.Limits[i].Name == name {
-			return &p.Limits[i]
-		}
-	}
-	return nil
-}
-
 // succeed takes over what this process knows of a policy, whatever its numbers.
 func (c *policyCalls) succeed(before *policyCalls) {
 	if before == nil {
 		return
 	}
 	c.closures = before.closures
-	if c.leases != nil && before.leases != nil {
-		c.leases.line = before.leases.line
-	}
 }
 
 // heir returns what makes the calls about what r took: with the numbers that it was made
@@ -163,7 +126,7 @@ func (c *policyCalls) bridge(from *policyCalls) *policyCalls {
 	policy.Limits = slices.Clone(from.policy.Limits)
 	for i := range policy.Limits {
 		was := &policy.Limits[i]
-		if is := c.policy.limit(was.Name); is != nil && is.countsLike(was) && !was.hasViews() {
+		if is := c.policy.Limit(was.Name); is != nil && countAlike(is, was) && !hasViews(was) {
 			*was = *is
 		}
 	}
@@ -173,21 +136,21 @@ func (c *policyCalls) bridge(from *policyCalls) *policyCalls {
 	return bridge
 }
 
-// countsLike reports whether two limits of one name count at the same keys, whatever
+// countAlike reports whether two limits of one name count at the same keys, whatever
 // their numbers.
-func (l *Limit) countsLike(other *Limit) bool {
-	return l.Name == other.Name && l.Per == other.Per && l.script().Algorithm == other.script().Algorithm
+func countAlike(a, b *policy.Limit) bool {
+	return a.Name == b.Name && a.Per == b.Per && a.Kind() == b.Kind()
 }
 
 // hasViews reports whether what is taken from a limit is counted by its numbers: see
 // lua/parts/policy.lua. Leases and logs are facts.
-func (l *Limit) hasViews() bool {
-	return l.Algorithm == TokenBucket || l.Algorithm == FixedWindow || l.Algorithm == SlidingWindow
+func hasViews(l *policy.Limit) bool {
+	return l.Algorithm == policy.TokenBucket || l.Algorithm == policy.FixedWindow || l.Algorithm == policy.SlidingWindow
 }
 
 // hasNumbersOf reports whether the limits are the same, and their numbers.
 func (c *policyCalls) hasNumbersOf(other *policyCalls) bool {
-	return slices.EqualFunc(c.policy.Limits, other.policy.Limits, func(a, b Limit) bool {
-		return a.countsLike(&b) && a.script() == b.script()
+	return slices.EqualFunc(c.policy.Limits, other.policy.Limits, func(a, b policy.Limit) bool {
+		return countAlike(&a, &b) && scriptLimit(c.policy, &a) == scriptLimit(other.policy, &b)
 	})
 }

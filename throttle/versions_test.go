@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -20,12 +21,12 @@ import (
 type versions struct {
 	*testLimiter
 	kind     string
-	limits   [2]throttle.Limit
+	limits   [2]policy.Limit
 	limiters [2]*throttle.Limiter
 	starts   []time.Time
 }
 
-func newVersions(b *testLimiter, kind string, limits [2]throttle.Limit) *versions {
+func newVersions(b *testLimiter, kind string, limits [2]policy.Limit) *versions {
 	v := &versions{testLimiter: b, kind: kind, limits: limits}
 	for i := range limits {
 		b.change(limits[i])
@@ -35,8 +36,8 @@ func newVersions(b *testLimiter, kind string, limits [2]throttle.Limit) *version
 }
 
 // randomVersions are random numbers for a limit of a kind; half of them differ in one thing.
-func randomVersions(random *rand.Rand, kind string) [2]throttle.Limit {
-	limits := [2]throttle.Limit{numbersOf(random, kind), numbersOf(random, kind)}
+func randomVersions(random *rand.Rand, kind string) [2]policy.Limit {
+	limits := [2]policy.Limit{numbersOf(random, kind), numbersOf(random, kind)}
 	switch random.IntN(4) {
 	case 0:
 		limits[1].Rate.Period = limits[0].Rate.Period
@@ -51,11 +52,11 @@ func randomVersions(random *rand.Rand, kind string) [2]throttle.Limit {
 	return limits
 }
 
-func numbersOf(random *rand.Rand, kind string) throttle.Limit {
+func numbersOf(random *rand.Rand, kind string) policy.Limit {
 	periods := []time.Duration{200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
 	limit := fivePerMinute()[kind]
-	limit.Rate = throttle.Rate{Count: 2 + random.Int64N(40), Period: periods[random.IntN(len(periods))]}
-	if limit.Algorithm == throttle.TokenBucket {
+	limit.Rate = policy.Rate{Count: 2 + random.Int64N(40), Period: periods[random.IntN(len(periods))]}
+	if limit.Algorithm == policy.TokenBucket {
 		limit.Burst = 1 + random.Int64N(30)
 	}
 	return limit
@@ -89,10 +90,10 @@ func envelope(kind string, burst, perSecond float64, period, t time.Duration) fl
 	}
 }
 
-func rateOf(l throttle.Limit) float64 { return float64(l.Rate.Count) / l.Rate.Period.Seconds() }
+func rateOf(l policy.Limit) float64 { return float64(l.Rate.Count) / l.Rate.Period.Seconds() }
 
 // usableRate is the rate at which a limit starts at least, of which nothing is left.
-func usableRate(kind string, l throttle.Limit) float64 {
+func usableRate(kind string, l policy.Limit) float64 {
 	switch kind {
 	case "interval_bucket":
 		return float64(min(l.Rate.Count, l.Burst)) / l.Rate.Period.Seconds()
@@ -108,7 +109,7 @@ func usableRate(kind string, l throttle.Limit) float64 {
 func (v *versions) most(t time.Duration) float64 {
 	a, b := v.limits[0], v.limits[1]
 	both := max(envelope(v.kind, float64(a.Burst), rateOf(a), a.Rate.Period, t), envelope(v.kind, float64(b.Burst), rateOf(b), b.Rate.Period, t))
-	looser := func(a, b throttle.Limit) bool {
+	looser := func(a, b policy.Limit) bool {
 		return a.Rate.Period == b.Rate.Period && a.Rate.Count >= b.Rate.Count && a.Burst >= b.Burst ||
 			v.kind == "token_bucket" && rateOf(a) >= rateOf(b) && a.Burst >= b.Burst
 	}
@@ -188,7 +189,7 @@ func TestTwoVersionsOfABucket(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		v := newVersions(newTestLimiterOn(t, server, bucket("l", 1, time.Second, 1)), "token_bucket",
-			[2]throttle.Limit{bucket("l", 100, time.Second, 20), bucket("l", 50, time.Second, 20)})
+			[2]policy.Limit{bucket("l", 100, time.Second, 20), bucket("l", 50, time.Second, 20)})
 		for now := time.Duration(0); now <= time.Second; now += 5 * time.Millisecond {
 			v.at(now)
 			v.ask(0, 0)
@@ -203,23 +204,23 @@ func TestTwoVersionsOfABucket(t *testing.T) {
 func TestWindowOutlivesAChange(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		b := newTestLimiterOn(t, server, window("w", 100, time.Hour, throttle.AnchorFirst))
+		b := newTestLimiterOn(t, server, window("w", 100, time.Hour, policy.AnchorFirst))
 		var held []*throttle.Reservation
 		for range 100 {
 			held = append(held, b.reserve(0))
 		}
 		b.at(59 * time.Minute)
 		require.Equal(t, time.Minute, b.reserve(0).RetryAfter())
-		b.change(window("w", 200, time.Hour, throttle.AnchorFirst))
+		b.change(window("w", 200, time.Hour, policy.AnchorFirst))
 		require.Equal(t, time.Minute, b.reserve(0).RetryAfter())
 
-		b.change(window("w", 10, time.Hour, throttle.AnchorFirst))
+		b.change(window("w", 10, time.Hour, policy.AnchorFirst))
 		require.Equal(t, throttle.Denied, b.reserve(0).Outcome)
 		for _, r := range held[:10] {
 			require.NoError(t, r.Cancel(t.Context()))
 		}
 		assert.Equal(t, throttle.Denied, b.reserve(0).Outcome)
-		b.change(window("w", 100, time.Hour, throttle.AnchorFirst))
+		b.change(window("w", 100, time.Hour, policy.AnchorFirst))
 		for i := range 11 {
 			assert.Equal(t, i < 10, b.reserve(0).Outcome == throttle.Granted, strconv.Itoa(i))
 		}
@@ -229,7 +230,7 @@ func TestWindowOutlivesAChange(t *testing.T) {
 // A view that nobody asks ends, and then the state is as short as before.
 func TestViewsEnd(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, limit throttle.Limit) {
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
 		other := limit
 		other.Rate.Count = 7
 		b := newTestLimiter(t, limit)

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // changesOf tells what is different after an update, one text for each: as in
 // `api: calls.rate: 5/1s, now 200/1s`.
-func changesOf(before, after *throttle.Config) []string {
+func changesOf(before, after *policy.Config) []string {
 	var changes []string
 	for i := range after.Policies {
 		policy := &after.Policies[i]
@@ -54,7 +54,7 @@ func differences(name string, before, after map[string]string) []string {
 
 // settings are those of a policy that are not left out, by their keys in a policies
 // file; those of a limit behind its name.
-func settings(p *throttle.Policy) map[string]string {
+func settings(p *policy.Policy) map[string]string {
 	all := map[string]string{}
 	set := func(key string, value any) {
 		if text := fmt.Sprint(value); !slices.Contains([]string{"", "0", "0s", "0/0s", "map[]"}, text) {
@@ -68,7 +68,7 @@ func settings(p *throttle.Policy) map[string]string {
 	set("max_defer", p.MaxDefer)
 	set("overload", p.Overload)
 	if u := p.Upstream; u != nil {
-		set("upstream", cmp.Or(u.API, throttle.APIAuto))
+		set("upstream", cmp.Or(u.API, policy.APIAuto))
 		set("upstream.headroom", u.Headroom)
 		set("upstream.quotas", u.Quotas)
 		set("upstream.max_freeze", u.MaxFreeze)
@@ -98,7 +98,7 @@ func percent(n int64) string {
 	return fmt.Sprintf("%d%%", n)
 }
 
-func routes(list []throttle.Route) string {
+func routes(list []policy.Route) string {
 	texts := make([]string, len(list))
 	for i, route := range list {
 		texts[i] = route.Task + " to " + route.Policy

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -27,7 +28,7 @@ func (m *Middleware) Configure(config asynq.Config) asynq.Config {
 	}
 	config.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
 		if throttled := (*throttle.ThrottledError)(nil); errors.As(err, &throttled) {
-			return toWholeSecond(time.Now(), throttled.RetryAfter)
+			return asynqfacts.ToWholeSecond(time.Now(), throttled.RetryAfter)
 		}
 		return delay(n, err, task)
 	}
@@ -51,17 +52,4 @@ func (m *Middleware) Configure(config asynq.Config) asynq.Config {
 func isThrottled(err error) bool {
 	throttled := (*throttle.ThrottledError)(nil)
 	return errors.As(err, &throttled)
-}
-
-// toWholeSecond lengthens a delay so that it ends on a whole second. asynq drops
-// the fraction of a retry's time, which would bring the task back too early.
-func toWholeSecond(now time.Time, d time.Duration) time.Duration {
-	if d <= 0 {
-		return 0
-	}
-	at := now.Add(d)
-	if whole := at.Truncate(time.Second); whole.Before(at) {
-		at = whole.Add(time.Second)
-	}
-	return at.Sub(now)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 func TestConfigureKeepsWhatTheProgramSays(t *testing.T) {
@@ -42,36 +43,13 @@ func TestConfigureKeepsWhatTheProgramSays(t *testing.T) {
 	assert.Nil(t, config.ErrorHandler)
 }
 
-// asynq fact 2: the time of a retry loses its fraction of a second.
-func TestToWholeSecond(t *testing.T) {
-	t.Parallel()
-	second := time.Unix(1_800_000_000, 0)
-	for _, test := range []struct {
-		now   time.Time
-		delay time.Duration
-		want  time.Duration
-	}{
-		{second, 0, 0},
-		{second, -time.Second, 0},
-		{second, time.Second, time.Second},
-		{second, time.Millisecond, time.Second},
-		{second.Add(300 * time.Millisecond), time.Millisecond, 700 * time.Millisecond},
-		{second.Add(300 * time.Millisecond), 700 * time.Millisecond, 700 * time.Millisecond},
-		{second.Add(999 * time.Millisecond), 2 * time.Millisecond, 1001 * time.Millisecond},
-	} {
-		got := toWholeSecond(test.now, test.delay)
-		assert.Equal(t, test.want, got, "%v %v", test.now, test.delay)
-		assert.GreaterOrEqual(t, test.now.Add(got).Unix(), test.now.Add(test.delay).Unix())
-	}
-}
-
 // Tasks that wait leave workers to others: half of them where they may hide others, a
 // quarter where they were woken to stand by.
 func TestCrowdLeavesWorkersToOthers(t *testing.T) {
 	t.Parallel()
 	m := &Middleware{}
 	m.Configure(asynq.Config{Concurrency: 6})
-	a := &attempt{Middleware: m, policy: &throttle.Policy{Lane: "tenant", MaxWait: time.Hour}}
+	a := &attempt{Middleware: m, policy: &policy.Policy{Lane: "tenant", MaxWait: time.Hour}}
 	for range 3 {
 		assert.Equal(t, time.Hour, a.patience())
 		defer m.crowd.enter()()

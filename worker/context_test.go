@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -18,10 +19,10 @@ import (
 func TestHandlerAdjustsItsReservation(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		limits := []throttle.Limit{{
-			Name: "tokens", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Cost: "tokens",
+		limits := []policy.Limit{{
+			Name: "tokens", Algorithm: policy.FixedWindow, Rate: policy.Rate{Count: 100, Period: 24 * time.Hour}, Cost: "tokens",
 		}}
-		r := newTestServer(t, server, throttle.Policy{Limits: limits})
+		r := newTestServer(t, server, policy.Policy{Limits: limits})
 		slots := make(chan time.Time, 1)
 		stop := r.serve(func(ctx context.Context, _ *asynq.Task) error {
 			reservation, ok := throttle.FromContext(ctx)
@@ -44,7 +45,7 @@ func TestHandlerAdjustsItsReservation(t *testing.T) {
 // Tasks of a type that no route names are not our business.
 func TestUnroutedTasksPassThrough(t *testing.T) {
 	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: per(time.Hour)})
+	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: per(time.Hour)})
 	all := newJournal()
 	r.serve(func(ctx context.Context, task *asynq.Task) error {
 		_, ok := throttle.FromContext(ctx)

@@ -1,11 +1,12 @@
 package worker
 
 import (
-	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 )
 
 // crowd is the tasks that wait in this process for their slots, or have them.
@@ -38,7 +39,7 @@ func (c *crowd) size() int64 {
 	if workers := c.workers.Load(); workers > 0 {
 		return workers
 	}
-	return int64(runtime.NumCPU()) // asynq's default
+	return int64(asynqfacts.DefaultConcurrency())
 }
 
 // isDense reports whether half of the workers do nothing but wait.
@@ -46,20 +47,11 @@ func (c *crowd) isDense() bool {
 	return 2*c.waiting.Load() >= c.size()
 }
 
-// Defaults of asynq that matter here.
-const defaultTaskCheckInterval = time.Second
-
 // observe takes from a server's configuration what matters here: how many workers it
 // has, and how late it finds a task that was woken.
 func (m *Middleware) observe(config asynq.Config) {
 	m.crowd.workers.Add(int64(max(0, config.Concurrency)))
-	interval := config.TaskCheckInterval
-	if interval == 0 {
-		interval = defaultTaskCheckInterval
-	}
-	// asynq sleeps for up to one and a half times that.
-	near := interval + interval/2 + wakeMargin
-	m.near.Store(int64(near))
+	m.near.Store(int64(asynqfacts.LongestPause(config.TaskCheckInterval) + wakeMargin))
 }
 
 // wakeMargin is what a wake takes besides: some round trips on a busy machine.

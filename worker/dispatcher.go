@@ -3,11 +3,9 @@ package worker
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"math"
 	mathrand "math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"go.uber.org/zap"
 
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -93,6 +92,7 @@ func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
 		case <-timer.C:
 		}
 		call, err := d.limiter.Wake(ctx, policy, s.waking(ctx))
+		asked := time.Now()
 		if err != nil {
 			if ctx.Err() == nil {
 				d.log.Warn("could not ask who is next in line", zap.String("policy", policy), zap.Error(err))
@@ -101,19 +101,22 @@ func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
 			continue
 		}
 		follows = !call.Leads
-		s.leads = call.Leads && call.Next > 0
+		s.leads, s.gone = call.Leads && call.Next > 0, nil
 		again := s.wake(ctx, call.Tasks)
 		next := call.Next
 		if next == 0 {
 			next = longestQuiet
 		}
-		timer.Reset(min(next, again))
+		if len(s.gone) > 0 {
+			next = 0 // others may have their places
+		}
+		timer.Reset(min(next-time.Since(asked), again))
 	}
 }
 
 // waking says how far ahead to wake.
 func (s *shift) waking(ctx context.Context) throttle.Waking {
-	w := throttle.Waking{As: s.as, Near: time.Duration(s.near.Load()), Hold: s.tempo.hold()}
+	w := throttle.Waking{As: s.as, Near: time.Duration(s.near.Load()), Hold: s.tempo.hold(), Gone: s.gone}
 	if w.Hold > 0 {
 		// Those who are on their way have no worker yet, and come in half that time.
 		coming := s.crowd.working.Load() * int64(w.Near) / int64(2*w.Hold)
@@ -131,6 +134,8 @@ type shift struct {
 	tempo  *tempo
 	leads  bool
 	busy   []busyTask
+	gone   []throttle.WokenTask // which asynq does not have any more
+	takes  time.Duration        // to wake a task, at the last time
 	// rerouted tells that tasks may stand in line that are another policy's now.
 	rerouted *atomic.Bool
 }
@@ -162,13 +167,14 @@ const (
 	leaveTimeout = 3 * time.Second
 )
 
-// wake wakes tasks, in order, and those that were busy before. It returns after how
-// long to be called again for those that are.
+// wake wakes tasks, and those that were busy before. It returns after how long to be
+// called again for those that are.
 func (s *shift) wake(ctx context.Context, tasks []throttle.WokenTask) (again time.Duration) {
-	gone := append(s.run(ctx, tasks, 0), s.tryBusy(ctx)...)
-	if err := s.limiter.Leave(ctx, s.policy, gone...); err != nil && ctx.Err() == nil {
-		s.log.Warn("could not take tasks out of line", zap.String("policy", s.policy), zap.Error(err))
+	due := s.dueBusy(ctx)
+	for _, task := range tasks {
+		due = append(due, busyTask{WokenTask: task})
 	}
+	s.run(ctx, due)
 	again = math.MaxInt64
 	for _, b := range s.busy {
 		again = min(again, max(0, time.Until(b.at)))
@@ -176,69 +182,117 @@ func (s *shift) wake(ctx context.Context, tasks []throttle.WokenTask) (again tim
 	return again
 }
 
-// tryBusy tries those again that were busy and have not asked yet.
-func (s *shift) tryBusy(ctx context.Context) (gone []throttle.WokenTask) {
-	var due []busyTask
+// dueBusy takes those that were busy, are to be tried again and have not asked yet.
+func (s *shift) dueBusy(ctx context.Context) (due []busyTask) {
 	now := time.Now()
+	var tasks []throttle.WokenTask
 	s.busy = slices.DeleteFunc(s.busy, func(b busyTask) bool {
 		if b.at.After(now) {
 			return false
 		}
-		due = append(due, b)
+		b.tries++
+		due, tasks = append(due, b), append(tasks, b.WokenTask)
 		return true
 	})
-	tasks := make([]throttle.WokenTask, len(due))
-	for i := range due {
-		tasks[i] = due[i].WokenTask
-	}
 	expected, err := s.limiter.AreExpected(ctx, s.policy, tasks...)
+	if err != nil {
+		return due
+	}
+	still := due[:0]
 	for i, b := range due {
-		if err != nil || expected[i] {
-			gone = append(gone, s.run(ctx, tasks[i:i+1], b.tries+1)...)
+		if expected[i] {
+			still = append(still, b)
 		}
 	}
-	return gone
+	return still
 }
 
-// run gives tasks to asynq to run, and returns those that are not there any more.
-func (s *shift) run(ctx context.Context, tasks []throttle.WokenTask, tries int) (gone []throttle.WokenTask) {
-	laidAside := map[string]bool{}
+// Tasks are woken one after the other, for they are to come in their order, but no longer
+// than wakeTime: where that is too short, more are woken at once, and come in about their
+// order.
+const (
+	wakeTime   = 50 * time.Millisecond
+	mostAtOnce = 32
+)
+
+// run gives tasks to asynq to run.
+func (s *shift) run(ctx context.Context, tasks []busyTask) {
+	hasArchived := map[string]bool{}
 	for _, task := range tasks {
-		queue, id, ok := throttle.ParseTaskName(task.TaskID)
-		if !ok || ctx.Err() != nil {
-			continue
-		}
-		if _, known := laidAside[queue]; !known {
-			laidAside[queue] = s.hasArchived(queue)
-		}
-		if laidAside[queue] && s.isLaidAside(queue, id) {
-			gone = append(gone, task)
-			continue
-		}
-		strays := s.strays(queue, id)
-		err := s.inspector.RunTask(queue, id)
-		isBetween := isGone(err) && s.spares.has(ctx, task.TaskID)
-		if isGone(err) && !isBetween {
-			err = s.inspector.RunTask(queue, id) // it may be back just now
-		}
-		switch {
-		case err == nil && strays, isGone(err) && !isBetween:
-			gone = append(gone, task)
-		case err == nil:
-		case isBetween || strings.Contains(err.Error(), "already running"):
-			if !s.rooms.call(task.TaskID) && tries < callTries {
-				s.callElsewhere(ctx, task)
+		if queue, _, ok := throttle.ParseTaskName(task.TaskID); ok {
+			if _, known := hasArchived[queue]; !known {
+				hasArchived[queue] = s.hasArchived(queue)
 			}
-			if tries < mostTries {
-				s.busy = append(s.busy, busyTask{task, tries, time.Now().Add(shortestTry << tries)})
-			}
-		case strings.Contains(err.Error(), "already in pending"): // it is on its way
-		default:
-			s.log.Warn("could not wake a task", zap.String("policy", s.policy),
-				zap.String("task_id", task.TaskID), zap.Error(err))
 		}
 	}
-	return gone
+	if len(tasks) == 0 {
+		return
+	}
+	states := make([]wakeState, len(tasks))
+	var running sync.WaitGroup
+	var next atomic.Int64
+	began, atOnce := time.Now(), min(mostAtOnce, len(tasks), 1+int(time.Duration(len(tasks))*s.takes/wakeTime))
+	for range atOnce {
+		running.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(tasks)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				queue, id, ok := throttle.ParseTaskName(tasks[i].TaskID)
+				if ok {
+					states[i] = s.runOne(ctx, tasks[i], queue, id, hasArchived[queue])
+				}
+			}
+		})
+	}
+	running.Wait()
+	s.takes = time.Since(began) * time.Duration(atOnce) / time.Duration(len(tasks))
+	for i, task := range tasks {
+		switch states[i] {
+		case isGoneNow:
+			s.gone = append(s.gone, task.WokenTask)
+		case isBusy:
+			if task.tries < mostTries {
+				task.at = time.Now().Add(shortestTry << task.tries)
+				s.busy = append(s.busy, task)
+			}
+		case isOnItsWay:
+		}
+	}
+}
+
+// wakeState is what became of a wake.
+type wakeState int
+
+const (
+	isOnItsWay wakeState = iota
+	isBusy               // asynq says that it is running
+	isGoneNow            // nobody is to wait for it
+)
+
+// runOne gives a task to asynq to run.
+func (s *shift) runOne(ctx context.Context, task busyTask, queue, id string, hasArchived bool) wakeState {
+	if hasArchived && s.isLaidAside(queue, id) {
+		return isGoneNow
+	}
+	strays := s.strays(queue, id)
+	err := s.inspector.RunTask(queue, id)
+	isBetween := asynqfacts.IsGone(err) && s.spares.has(ctx, task.TaskID)
+	if asynqfacts.IsGone(err) && !isBetween {
+		err = s.inspector.RunTask(queue, id) // it may be back just now
+	}
+	switch {
+	case err == nil && strays, asynqfacts.IsGone(err) && !isBetween:
+		return isGoneNow
+	case err == nil:
+	case isBetween || asynqfacts.IsRunning(err):
+		if !s.rooms.call(task.TaskID) && task.tries < callTries {
+			s.callElsewhere(ctx, task.WokenTask)
+		}
+		return isBusy
+	case asynqfacts.IsPending(err): // it is on its way
+	default:
+		s.log.Warn("could not wake a task", zap.String("policy", s.policy),
+			zap.String("task_id", task.TaskID), zap.Error(err))
+	}
+	return isOnItsWay
 }
 
 // callElsewhere calls a task that may wait for its turn in another process.
@@ -256,15 +310,10 @@ func (s *shift) hasArchived(queue string) bool {
 	return err != nil || len(tasks) > 0
 }
 
-// isLaidAside reports whether a task is not to run any more. One that asynq archived
-// because its worker died while it waited for its turn is to run.
+// isLaidAside reports whether a task is not to run any more.
 func (s *shift) isLaidAside(queue, id string) bool {
 	info, err := s.inspector.GetTaskInfo(queue, id)
-	if err != nil {
-		return false // RunTask will say
-	}
-	return info.State == asynq.TaskStateCompleted ||
-		info.State == asynq.TaskStateArchived && info.LastErr != asynq.ErrLeaseExpired.Error()
+	return err == nil && asynqfacts.IsLaidAside(info) // or else RunTask will say
 }
 
 // strays reports whether a task is to ask another policy now: nobody is to wait for it
@@ -281,11 +330,6 @@ func (s *shift) strays(queue, id string) bool {
 	return policy == nil || policy.Name != s.policy
 }
 
-// isGone reports whether asynq has no such task.
-func isGone(err error) bool {
-	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
-}
-
 // end lets another process take over at once.
 func (s *shift) end(ctx context.Context) {
 	if !s.leads {
@@ -293,5 +337,5 @@ func (s *shift) end(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	_ = s.limiter.Yield(ctx, s.policy, s.as) // or they will, after its term
+	_, _ = s.limiter.Wake(ctx, s.policy, throttle.Waking{As: s.as, Leaves: true}) // or they will, after its term
 }

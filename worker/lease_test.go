@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // atOnce is a limit of n slots, whose leases outlast the stalls of a busy machine.
-func atOnce(n int64) []throttle.Limit {
-	return []throttle.Limit{{Name: "slots", Algorithm: throttle.Concurrency, Slots: n}}
+func atOnce(n int64) []policy.Limit {
+	return []policy.Limit{{Name: "slots", Algorithm: policy.Concurrency, Slots: n}}
 }
 
 // free tells how many slots are.
@@ -31,7 +32,7 @@ func TestS10HandlersAtOnce(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		const slots = 3
-		r := newTestServer(t, server, throttle.Policy{Limits: atOnce(slots), MaxWait: 20 * time.Second})
+		r := newTestServer(t, server, policy.Policy{Limits: atOnce(slots), MaxWait: 20 * time.Second})
 		r.config.Concurrency = 20
 		all := newRounds(slots)
 		r.enqueue(30)
@@ -51,8 +52,8 @@ func TestSlotEndsWithTheHandler(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		limits := atOnce(1)
-		limits[0].Lease = throttle.MinLease
-		r := newTestServer(t, server, throttle.Policy{Limits: limits, MaxWait: time.Hour})
+		limits[0].Lease = policy.MinLease
+		r := newTestServer(t, server, policy.Policy{Limits: limits, MaxWait: time.Hour})
 		stubborn, second, end := make(chan *throttle.Reservation, 1), make(chan struct{}), make(chan struct{})
 		stop := r.serve(func(ctx context.Context, task *asynq.Task) error {
 			if task.Payload() != nil {
@@ -68,7 +69,7 @@ func TestSlotEndsWithTheHandler(t *testing.T) {
 		first := <-stubborn
 		r.eventually("asynq gave up", func() bool { return r.queue().Retry == 1 })
 		leaseEnds := func() time.Time { return time.Now().Add(r.peek().RetryAfter()) }
-		unrenewed := leaseEnds().Add(throttle.MinLease)
+		unrenewed := leaseEnds().Add(policy.MinLease)
 		r.add(asynq.NewTask("call", []byte("second")))
 		isOn := false
 		r.eventually("it goes on, or the second runs", func() bool {
@@ -102,7 +103,7 @@ func TestSlotEndsWithAPanicAndAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
+			r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: atOnce(2)})
 			r.serve(func(context.Context, *asynq.Task) error { return ends() })
 			r.enqueue(1)
 			r.eventually("a failure", func() bool { return r.queue().Retry == 1 })
@@ -118,8 +119,8 @@ func TestFreedSlotWakesTheNext(t *testing.T) { scenario(freeSlot).onEachServer(t
 
 func freeSlot(t *testing.T, server *throttletest.Server) time.Duration {
 	limits := atOnce(1)
-	limits[0].Lease = throttle.MaxLease
-	r := newTestServer(t, server, throttle.Policy{Limits: limits, MaxWait: 50 * time.Millisecond})
+	limits[0].Lease = policy.MaxLease
+	r := newTestServer(t, server, policy.Policy{Limits: limits, MaxWait: 50 * time.Millisecond})
 	running := r.holdSlot()
 	all := newJournal()
 	r.serve(all.ProcessTask)
@@ -137,7 +138,7 @@ func freeSlot(t *testing.T, server *throttletest.Server) time.Duration {
 // A task's ID is its own in its queue only.
 func TestTasksOfTwoQueuesHaveTheirOwnSlots(t *testing.T) {
 	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2)})
+	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: atOnce(2)})
 	r.config.Queues = map[string]int{"default": 1, "other": 1}
 	started, end := make(chan struct{}), make(chan struct{})
 	r.serve(func(context.Context, *asynq.Task) error {
@@ -156,7 +157,7 @@ func TestTasksOfTwoQueuesHaveTheirOwnSlots(t *testing.T) {
 // Shutdown ends the waits at once, and the slots of handlers that have finished.
 func TestShutdownLeavesNoSlots(t *testing.T) {
 	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: atOnce(2), MaxWait: time.Hour})
+	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: atOnce(2), MaxWait: time.Hour})
 	r.config.ShutdownTimeout = time.Hour
 	started, end := make(chan struct{}, 6), make(chan struct{})
 	stop := r.serve(func(context.Context, *asynq.Task) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/internal/prove"
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -34,7 +34,7 @@ func TestProveBacklog(t *testing.T) {
 		big /= 10
 	}
 	prove.Figures(t, func(t *testing.T) []prove.Figure {
-		r := newTestServer(t, throttletest.Redis(t), throttle.Policy{Limits: perSecond(100, 1), Lane: "tenant"})
+		r := newTestServer(t, throttletest.Redis(t), policy.Policy{Limits: perSecond(100, 1), Lane: "tenant"})
 		n := r.enqueueBacklog(big, 10)
 		all := newJournal()
 		began := time.Now()
@@ -65,7 +65,7 @@ func TestProveSlotsBusy(t *testing.T) {
 		tasks /= 10
 	}
 	prove.Figures(t, func(t *testing.T) []prove.Figure {
-		r := newTestServer(t, throttletest.Redis(t), throttle.Policy{Limits: atOnce(slots), Lane: "tenant", MaxWait: -1})
+		r := newTestServer(t, throttletest.Redis(t), policy.Policy{Limits: atOnce(slots), Lane: "tenant", MaxWait: -1})
 		r.enqueueFor(tasks, "a")
 		all := newJournal()
 		attempts := r.serveTwo(lasting(all))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
@@ -57,7 +58,7 @@ func (r *testServer) enqueueBacklog(big, small int) (n int) {
 // the small ones, and every task runs once, in about two attempts.
 func TestTenantsShareABacklog(t *testing.T) {
 	t.Parallel()
-	r := newTestServer(t, throttletest.Redis(t), throttle.Policy{Limits: perSecond(100, 1), Lane: "tenant"})
+	r := newTestServer(t, throttletest.Redis(t), policy.Policy{Limits: perSecond(100, 1), Lane: "tenant"})
 	const big, small = 200, 8
 	r.freeze()
 	n := r.enqueueBacklog(big, small)
@@ -86,7 +87,7 @@ func TestTenantsShareABacklog(t *testing.T) {
 func TestLaidAsideTasksLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: perSecond(50, 1), Lane: "tenant", MaxWait: -1})
+		r := newTestServer(t, server, policy.Policy{Limits: perSecond(50, 1), Lane: "tenant", MaxWait: -1})
 		all := newJournal()
 		r.park(all, 12, "a")
 		tasks := r.retrying()
@@ -105,7 +106,7 @@ func TestLaidAsideTasksLeaveTheLine(t *testing.T) {
 func TestLostLineIsNoLoss(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
-	r := newTestServer(t, server, throttle.Policy{Limits: perSecond(50, 1), Lane: "tenant", MaxWait: -1})
+	r := newTestServer(t, server, policy.Policy{Limits: perSecond(50, 1), Lane: "tenant", MaxWait: -1})
 	all := newJournal()
 	r.park(all, 40, "a")
 	require.NoError(t, server.Client().Del(t.Context(), r.lineKeys()...).Err())

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/upstream"
 )
 
@@ -113,7 +114,7 @@ func (m *metrics) deferred(err *throttle.ThrottledError) {
 
 func (m *metrics) refused(policy string) { m.refusals.WithLabelValues(policy).Inc() }
 
-func (m *metrics) overloaded(policy string, strategy throttle.Overload) {
+func (m *metrics) overloaded(policy string, strategy policy.Overload) {
 	m.overloads.WithLabelValues(policy, string(strategy)).Inc()
 }
 

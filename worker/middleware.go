@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // MiddlewareConfig is what a Middleware is made of.
@@ -44,13 +46,13 @@ type MiddlewareConfig struct {
 	// Fallbacks are what runs in place of a task's handler where a policy, by its name,
 	// degrades when it is overloaded; an [asynq.ServeMux] is one for several types of
 	// tasks. A fallback runs without a reservation, at once, and what it returns is what
-	// becomes of the task. Each policy with throttle.OverloadDegrade needs one.
+	// becomes of the task. Each policy with policy.OverloadDegrade needs one.
 	Fallbacks map[string]asynq.Handler
 	// OnOverload decides on a task whose start is too far ahead, in place of its policy's
-	// overload strategy: see [throttle.Overload]. What it returns for a task whose
-	// deadline can not be met is taken as throttle.OverloadReject if it is OverloadPark.
+	// overload strategy: see [policy.Overload]. What it returns for a task whose
+	// deadline can not be met is taken as policy.OverloadReject if it is OverloadPark.
 	// Nil means that the policies decide. It may be called concurrently.
-	OnOverload func(context.Context, *asynq.Task, *throttle.OverloadError) throttle.Overload
+	OnOverload func(context.Context, *asynq.Task, *throttle.OverloadError) policy.Overload
 }
 
 // Middleware makes handlers wait for their policy. It is safe for concurrent use
@@ -65,7 +67,7 @@ type Middleware struct {
 
 	maxRefusals int64
 	fallbacks   map[string]asynq.Handler
-	onOverload  func(context.Context, *asynq.Task, *throttle.OverloadError) throttle.Overload
+	onOverload  func(context.Context, *asynq.Task, *throttle.OverloadError) policy.Overload
 	dispatcher  *dispatcher
 	dispatch    sync.Once // starts it
 	watching    sync.WaitGroup
@@ -171,7 +173,7 @@ func (m *Middleware) Close() error {
 type attempt struct {
 	*Middleware
 	task   *asynq.Task
-	policy *throttle.Policy // that was in force when it last asked; nil when no route matches
+	policy *policy.Policy // that was in force when it last asked; nil when no route matches
 	// reservation is what the task was admitted by; nil without a policy.
 	reservation *throttle.Reservation
 	// calls has something when the task is called; called is set if it asks for that.
@@ -235,9 +237,9 @@ func (a *attempt) admit(ctx context.Context) error {
 	asked := time.Now()
 	reservation, err := a.reserveInTime(ctx)
 	var (
-		attribute *throttle.AttributeError
+		attribute *policy.AttributeError
 		overload  *throttle.OverloadError
-		never     *throttle.NeverError
+		never     *policy.NeverError
 		throttled *throttle.ThrottledError
 	)
 	switch {
@@ -282,8 +284,8 @@ func (a *attempt) reserve(ctx context.Context, maxDefer time.Duration) (*throttl
 	if err != nil {
 		return nil, err
 	}
-	waiting, stop := until(ctx, a.draining)
-	defer stop()
+	waiting := &until{Context: ctx, end: a.draining}
+	defer waiting.stop()
 	defer a.crowd.enter()()
 	return reservation, reservation.Wait(waiting)
 }
@@ -300,9 +302,9 @@ func (a *attempt) patience() time.Duration {
 }
 
 // hasOwnSlots reports whether keys have slots of a concurrency limit each.
-func hasOwnSlots(policy *throttle.Policy) bool {
-	return slices.ContainsFunc(policy.Limits, func(l throttle.Limit) bool {
-		return l.Algorithm == throttle.Concurrency && l.Per != ""
+func hasOwnSlots(p *policy.Policy) bool {
+	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool {
+		return l.Algorithm == policy.Concurrency && l.Per != ""
 	})
 }
 
@@ -332,9 +334,30 @@ func (a *attempt) shutdown() error {
 
 const heldByShutdown = "shutdown"
 
-// until returns a context that ends with either.
-func until(ctx, end context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(end, cancel)
-	return ctx, func() { stop(); cancel() }
+// until is a context that ends with end, too. What that takes is done when somebody waits
+// for it: most tasks start at once.
+type until struct {
+	context.Context
+	end    context.Context
+	either context.Context
+	cancel context.CancelFunc
+	forget func() bool
+}
+
+func (u *until) Done() <-chan struct{} {
+	if u.either == nil {
+		u.either, u.cancel = context.WithCancel(u.Context)
+		u.forget = context.AfterFunc(u.end, u.cancel)
+	}
+	return u.either.Done()
+}
+
+func (u *until) Err() error { return cmp.Or(u.Context.Err(), u.end.Err()) }
+
+// stop frees what Done has taken.
+func (u *until) stop() {
+	if u.either != nil {
+		u.forget()
+		u.cancel()
+	}
 }

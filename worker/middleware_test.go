@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -17,25 +16,10 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
-
-// asynq fact 1, on which isLastAttempt rests: it archives a task that returns an
-// error from its last attempt, even one that IsFailure disowns.
-func TestAsynqArchivesLastAttempts(t *testing.T) {
-	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(1, 1)})
-	server := asynq.NewServer(r.redis, asynq.Config{
-		IsFailure: func(error) bool { return false }, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,
-	})
-	require.NoError(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-		return errors.New("not a failure")
-	})))
-	defer server.Shutdown()
-	r.enqueue(1, asynq.MaxRetry(0))
-	r.eventually("archived", func() bool { return r.queue().Archived == 1 })
-}
 
 // Law 4: tasks with no retries left, enqueued by plain asynq code, all run, and none too
 // early.
@@ -43,7 +27,7 @@ func TestLastAttemptsAllRun(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		const n, rate = 120, 60
-		r := newTestServer(t, server, throttle.Policy{Limits: perSecond(rate, 1), MaxWait: time.Millisecond})
+		r := newTestServer(t, server, policy.Policy{Limits: perSecond(rate, 1), MaxWait: time.Millisecond})
 		r.enqueue(n, asynq.MaxRetry(0))
 		all := newJournal()
 		began := time.Now()
@@ -60,7 +44,7 @@ func TestLastAttemptsAllRun(t *testing.T) {
 // The same for a task whose retries were spent on real failures.
 func TestLastRetryRuns(t *testing.T) {
 	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(10, 1), MaxWait: -1})
+	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: perSecond(10, 1), MaxWait: -1})
 	all := newJournal()
 	var failed atomic.Int64
 	r.serve(func(ctx context.Context, task *asynq.Task) error {
@@ -86,7 +70,7 @@ func TestLastRetryRuns(t *testing.T) {
 func TestFarTasksAreRescheduled(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), Lane: "tenant", MaxWait: -1})
+		r := newTestServer(t, server, policy.Policy{Limits: per(time.Hour), Lane: "tenant", MaxWait: -1})
 		all := newJournal()
 		serving, _ := r.run(all)
 		r.enqueueFor(8, "a")
@@ -103,7 +87,7 @@ func TestFarTasksAreRescheduled(t *testing.T) {
 			}
 			last = task.NextProcessAt
 		}
-		require.NoError(t, serving.Update(r.instead(throttle.Policy{Limits: perSecond(20, 1), Lane: "tenant"})))
+		require.NoError(t, serving.Update(r.instead(policy.Policy{Limits: perSecond(20, 1), Lane: "tenant"})))
 		all.wait(t, 8)
 		r.allEnd()
 		assert.Len(t, all.ran(), 8)
@@ -116,7 +100,7 @@ func TestUnfitTasksAreArchivedWithTheReason(t *testing.T) {
 	t.Parallel()
 	limits := perSecond(10, 10)
 	limits[0].Per, limits[0].Cost = "installation", "points"
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: limits})
+	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: limits})
 	for _, headers := range []map[string]string{
 		{}, {"installation": "1", "points": "many"}, {"installation": "1", "points": "11"},
 	} {
@@ -145,7 +129,7 @@ func (r *testServer) peek() *throttle.Decision {
 func TestRateLimitedTasksRunAgain(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: perSecond(100, 100)})
+		r := newTestServer(t, server, policy.Policy{Limits: perSecond(100, 100)})
 		all := newJournal()
 		var refused atomic.Bool
 		r.serve(func(ctx context.Context, task *asynq.Task) error {
@@ -185,7 +169,7 @@ func TestNothingStartsWithoutRedis(t *testing.T) {
 			defer way.Mend()
 			client := redis.NewClient(&redis.Options{Addr: way.Addr(), MaxRetries: -1})
 			defer client.Close()
-			limiter, err := throttle.New(client, newTestServer(t, server, throttle.Policy{Limits: perSecond(1, 1)}).config.Policies)
+			limiter, err := throttle.New(client, newTestServer(t, server, policy.Policy{Limits: perSecond(1, 1)}).config.Policies)
 			require.NoError(t, err)
 			log, logs := observer.New(zap.WarnLevel)
 			middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: limiter, Logger: zap.New(log)})

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Open returns a Middleware for the policies in a file, with a connection of its
@@ -17,10 +18,10 @@ import (
 //
 // What the file says later is in force within a second: see PoliciesFile there.
 //
-// The error is a [*throttle.ConfigError] that names every problem when the file is
+// The error is a [*policy.ConfigError] that names every problem when the file is
 // not valid. Open does not connect yet.
 func Open(connection asynq.RedisConnOpt, policiesFile string) (*Middleware, error) {
-	policies, err := throttle.ReadFile(policiesFile)
+	policies, err := policy.ReadFile(policiesFile)
 	if err != nil {
 		return nil, err
 	}

@@ -11,12 +11,14 @@ import (
 	"github.com/hibiken/asynq"
 	"go.uber.org/zap"
 
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // checkFallbacks tells which policy degrades to nothing, and which fallback is for no
 // policy.
-func checkFallbacks(policies *throttle.Config, fallbacks map[string]asynq.Handler) error {
+func checkFallbacks(policies *policy.Config, fallbacks map[string]asynq.Handler) error {
 	problems := []error{checkDegrading(policies, fallbacks)}
 	var strangers []string
 	for name := range fallbacks {
@@ -33,13 +35,13 @@ func checkFallbacks(policies *throttle.Config, fallbacks map[string]asynq.Handle
 
 // checkDegrading tells which policy degrades to nothing. There may be more fallbacks than
 // policies after an update.
-func checkDegrading(policies *throttle.Config, fallbacks map[string]asynq.Handler) error {
+func checkDegrading(policies *policy.Config, fallbacks map[string]asynq.Handler) error {
 	var problems []error
 	for i := range policies.Policies {
-		policy := &policies.Policies[i]
-		if policy.Strategy() == throttle.OverloadDegrade && fallbacks[policy.Name] == nil {
+		p := &policies.Policies[i]
+		if p.Strategy() == policy.OverloadDegrade && fallbacks[p.Name] == nil {
 			problems = append(problems, fmt.Errorf("worker: policy %q has overload: degrade, but there is no fallback for it; "+
-				"register one as MiddlewareConfig.Fallbacks[%q], or choose another strategy", policy.Name, policy.Name))
+				"register one as MiddlewareConfig.Fallbacks[%q], or choose another strategy", p.Name, p.Name))
 		}
 	}
 	return errors.Join(problems...)
@@ -74,11 +76,10 @@ func (a *attempt) reserveInTime(ctx context.Context) (*throttle.Reservation, err
 
 // missedDeadline returns the deadline of a task in line that is expected to start after
 // it. The context's deadline may be nearer, because it bounds this attempt, too; so only
-// a task that is later than that is looked up. Nor is one that can have no deadline:
-// asynq counts those in whole seconds, but an attempt's time alone to the nanosecond.
+// a task that is later than that is looked up. Nor is one that can have no deadline.
 func (a *attempt) missedDeadline(ctx context.Context, deferred *throttle.ThrottledError) (time.Time, bool) {
 	ends, bounded := ctx.Deadline()
-	if !bounded || ends.Nanosecond() != 0 || !deferred.Until.After(ends) || a.lacksSlot(deferred) {
+	if !bounded || !asynqfacts.MayBeDeadline(ends) || !deferred.Until.After(ends) || a.lacksSlot(deferred) {
 		return time.Time{}, false
 	}
 	id, _ := asynq.GetTaskID(ctx)
@@ -107,39 +108,39 @@ func (a *attempt) longestWait(ctx context.Context) time.Duration {
 // run, and asks again if the task is to stand in line nevertheless.
 func (a *attempt) overloaded(ctx context.Context, overload *throttle.OverloadError) error {
 	strategy := a.strategy(ctx, overload)
-	if strategy == throttle.OverloadPark {
+	if strategy == policy.OverloadPark {
 		if overload.Deadline.IsZero() && a.onOverload != nil && !a.parks {
 			a.parks, a.lastCall = true, false
 			return a.admit(ctx)
 		}
-		strategy = throttle.OverloadReject
+		strategy = policy.OverloadReject
 	}
-	if strategy == throttle.OverloadDegrade && a.fallbacks[a.policy.Name] == nil {
+	if strategy == policy.OverloadDegrade && a.fallbacks[a.policy.Name] == nil {
 		a.log.Error("a policy degrades that has no fallback, task rejected; see MiddlewareConfig.Fallbacks",
 			zap.String("policy", a.policy.Name))
-		strategy = throttle.OverloadReject
+		strategy = policy.OverloadReject
 	}
 	a.metrics.overloaded(a.policy.Name, strategy)
 	switch strategy {
-	case throttle.OverloadDrop:
+	case policy.OverloadDrop:
 		return fmt.Errorf("%w: %w", overload, asynq.RevokeTask)
-	case throttle.OverloadDegrade:
+	case policy.OverloadDegrade:
 		a.reservation, a.handler = nil, a.fallbacks[a.policy.Name]
 		return nil
-	case throttle.OverloadPark, throttle.OverloadReject:
+	case policy.OverloadPark, policy.OverloadReject:
 	}
 	return fmt.Errorf("%w: %w", overload, asynq.SkipRetry)
 }
 
 // strategy returns what is to be done with the task, by the program or by its policy.
-func (a *attempt) strategy(ctx context.Context, overload *throttle.OverloadError) throttle.Overload {
+func (a *attempt) strategy(ctx context.Context, overload *throttle.OverloadError) policy.Overload {
 	if a.onOverload == nil {
 		return a.policy.Strategy()
 	}
 	switch chosen := a.onOverload(ctx, a.task, overload); chosen {
-	case throttle.OverloadPark, throttle.OverloadReject, throttle.OverloadDrop:
+	case policy.OverloadPark, policy.OverloadReject, policy.OverloadDrop:
 		return chosen
-	case throttle.OverloadDegrade:
+	case policy.OverloadDegrade:
 		if a.fallbacks[a.policy.Name] != nil {
 			return chosen
 		}

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
@@ -21,7 +21,7 @@ import (
 func TestOverloadReject(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadReject})
+		r := newTestServer(t, server, policy.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: policy.OverloadReject})
 		heard := make(chan time.Duration, 3)
 		r.config.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
 			if overload := (*throttle.OverloadError)(nil); errors.As(err, &overload) {
@@ -53,7 +53,7 @@ func TestOverloadReject(t *testing.T) {
 func TestOverloadDrop(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadDrop})
+		r := newTestServer(t, server, policy.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: policy.OverloadDrop})
 		metrics := prometheus.NewRegistry()
 		r.config.Registerer = metrics
 		all := newJournal()
@@ -75,7 +75,7 @@ func TestOverloadDrop(t *testing.T) {
 func TestOverloadDegrade(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadDegrade})
+		r := newTestServer(t, server, policy.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: policy.OverloadDegrade})
 		all, degraded := newJournal(), newJournal()
 		var failed atomic.Bool
 		r.config.Fallbacks = map[string]asynq.Handler{"api": asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -98,8 +98,8 @@ func TestOverloadDegrade(t *testing.T) {
 
 func TestFallbacksAreChecked(t *testing.T) {
 	t.Parallel()
-	limiter, err := throttle.New(throttletest.Embedded(t).Client(), &throttle.Config{Policies: []throttle.Policy{
-		{Name: "api", Limits: per(time.Hour), Overload: throttle.OverloadDegrade},
+	limiter, err := throttle.New(throttletest.Embedded(t).Client(), &policy.Config{Policies: []policy.Policy{
+		{Name: "api", Limits: per(time.Hour), Overload: policy.OverloadDegrade},
 		{Name: "other", Limits: per(time.Hour)},
 	}})
 	require.NoError(t, err)
@@ -121,14 +121,14 @@ func TestFallbacksAreChecked(t *testing.T) {
 func TestOverloadByFunction(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: throttle.OverloadReject})
+		r := newTestServer(t, server, policy.Policy{Limits: per(time.Hour), MaxWait: -1, Overload: policy.OverloadReject})
 		began := time.Now().Truncate(time.Microsecond)
-		r.config.OnOverload = func(_ context.Context, task *asynq.Task, overload *throttle.OverloadError) throttle.Overload {
+		r.config.OnOverload = func(_ context.Context, task *asynq.Task, overload *throttle.OverloadError) policy.Overload {
 			assert.Equal(t, "api", overload.Policy)
 			assert.Equal(t, "rate", overload.HeldBy)
 			assert.Positive(t, overload.Place.Position)
 			assert.WithinRange(t, overload.Place.Expected.Add(-overload.Delay), began, time.Now(), "when it asked")
-			return throttle.Overload(task.Headers()["then"])
+			return policy.Overload(task.Headers()["then"])
 		}
 		all, degraded := newJournal(), newJournal()
 		r.config.Fallbacks = map[string]asynq.Handler{"api": degraded}
@@ -152,8 +152,8 @@ func TestOverloadByFunction(t *testing.T) {
 func TestMaxDeferBoundsTheLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		for _, strategy := range []throttle.Overload{"", throttle.OverloadReject} {
-			r := newTestServer(t, server, throttle.Policy{
+		for _, strategy := range []policy.Overload{"", policy.OverloadReject} {
+			r := newTestServer(t, server, policy.Policy{
 				Limits: per(time.Hour), MaxWait: -1, MaxDefer: 150 * time.Minute, Overload: strategy,
 			})
 			require.NoError(t, server.Client().FlushDB(t.Context()).Err())
@@ -178,7 +178,7 @@ func TestMaxDeferBoundsTheLine(t *testing.T) {
 func TestDeadlinesAreToldAtOnce(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(time.Hour), MaxWait: -1})
+		r := newTestServer(t, server, policy.Policy{Limits: per(time.Hour), MaxWait: -1})
 		all := newJournal()
 		r.serve(all.ProcessTask)
 		r.enqueue(1)
@@ -202,32 +202,11 @@ func TestDeadlinesAreToldAtOnce(t *testing.T) {
 	})
 }
 
-// asynq's contexts tell whether a task may have a deadline, on which missedDeadline
-// rests: it has whole seconds then, and no look at the task is needed otherwise.
-func TestAsynqCountsDeadlinesInSeconds(t *testing.T) {
-	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(100, 100)})
-	all := newJournal()
-	r.serve(func(ctx context.Context, task *asynq.Task) error {
-		ends, _ := ctx.Deadline()
-		assert.Equal(t, string(task.Payload()), fmt.Sprint(ends.Nanosecond() == 0))
-		return all.ProcessTask(ctx, task)
-	})
-	deadline := asynq.Deadline(time.Now().Add(time.Hour))
-	for _, options := range [][]asynq.Option{{deadline}, {deadline, asynq.Timeout(time.Minute)}, {deadline, asynq.Timeout(2 * time.Hour)}} {
-		r.add(asynq.NewTask("call", []byte("true")), options...)
-	}
-	for _, options := range [][]asynq.Option{nil, {asynq.Timeout(time.Minute)}} {
-		r.add(asynq.NewTask("call", []byte("false")), options...)
-	}
-	all.wait(t, 5)
-}
-
 // A slot within max_wait is of no use to a task that asynq would fail before.
 func TestNobodyWaitsBeyondItsDeadline(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(30 * time.Minute), MaxWait: time.Hour})
+		r := newTestServer(t, server, policy.Policy{Limits: per(30 * time.Minute), MaxWait: time.Hour})
 		all := newJournal()
 		r.serve(all.ProcessTask)
 		r.enqueue(1)
@@ -246,7 +225,7 @@ func TestOverloadOfSlots(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		const wait = 200 * time.Millisecond
-		r := newTestServer(t, server, throttle.Policy{Limits: atOnce(1), MaxWait: wait, Overload: throttle.OverloadReject})
+		r := newTestServer(t, server, policy.Policy{Limits: atOnce(1), MaxWait: wait, Overload: policy.OverloadReject})
 		running := r.holdSlot()
 		all := newJournal()
 		serving, _ := r.run(all)

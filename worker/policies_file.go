@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // How often a policies file is looked at, and after how long again when it has changed:
@@ -26,7 +26,7 @@ const (
 type policiesFile struct {
 	path string
 	// take is given what is new: policies, or why there are none.
-	take func(*throttle.Config, error) error
+	take func(*policy.Config, error) error
 
 	mu    sync.Mutex // held while the file is taken
 	seen  *look      // the last one
@@ -90,10 +90,10 @@ func (f *policiesFile) takeNow(now *look) error {
 	if now.err != nil {
 		return f.take(nil, fmt.Errorf("policies file: %w", now.err))
 	}
-	return f.take(throttle.Parse(f.path, now.content))
+	return f.take(policy.Parse(f.path, now.content))
 }
 
-// mostRead is as much of a file as it takes for throttle.Parse to find it too long.
+// mostRead is as much of a file as it takes for policy.Parse to find it too long.
 const mostRead = 1<<20 + 1
 
 func lookAt(path string) *look {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -61,7 +62,7 @@ func newWatched(t *testing.T) *watched {
 	core, logs := observer.New(zapcore.InfoLevel)
 	w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.yaml"), logs: logs, registry: prometheus.NewRegistry()}
 	w.write(tenPerSecond)
-	policies, err := throttle.ReadFile(w.path)
+	policies, err := policy.ReadFile(w.path)
 	require.NoError(t, err)
 	limiter, err := throttle.New(throttletest.Embedded(t).Client(), policies)
 	require.NoError(t, err)
@@ -215,7 +216,7 @@ func TestReload(t *testing.T) {
 	require.NoError(t, w.Reload())
 	assert.Equal(t, "20/1s", w.rate(), "at once")
 	w.write(brokenPolicies)
-	require.ErrorAs(t, w.Reload(), new(*throttle.ConfigError))
+	require.ErrorAs(t, w.Reload(), new(*policy.ConfigError))
 	assert.Equal(t, "20/1s", w.rate())
 	assert.Equal(t, 1, w.logs.FilterLevelExact(zapcore.ErrorLevel).Len())
 
@@ -228,20 +229,20 @@ func TestReload(t *testing.T) {
 // Every key that a policy can have is told when it changes.
 func TestEveryChangeIsTold(t *testing.T) {
 	t.Parallel()
-	rate := throttle.Rate{Count: 1, Period: 1}
-	full := throttle.Policy{
+	rate := policy.Rate{Count: 1, Period: 1}
+	full := policy.Policy{
 		Name: "api", Lane: "l", Weights: map[string]int64{"a": 2}, Weight: "w", MaxWait: 1, MaxDefer: 1,
-		Overload: throttle.OverloadReject,
-		Upstream: &throttle.Upstream{API: throttle.APIGitHub, Headroom: 1, Quotas: map[string]string{"q": "l"}, MaxFreeze: 1},
-		Limits: []throttle.Limit{{
-			Name: "l", Algorithm: throttle.TokenBucket, Rate: rate, Burst: 1, Anchor: throttle.AnchorFirst,
-			Refill: throttle.RefillInterval, Precision: 1, Slots: 1, Lease: 1, Per: "p", Cost: "c",
-			Headroom: throttle.Headroom{Tokens: 1, Percent: 1},
+		Overload: policy.OverloadReject,
+		Upstream: &policy.Upstream{API: policy.APIGitHub, Headroom: 1, Quotas: map[string]string{"q": "l"}, MaxFreeze: 1},
+		Limits: []policy.Limit{{
+			Name: "l", Algorithm: policy.TokenBucket, Rate: rate, Burst: 1, Anchor: policy.AnchorFirst,
+			Refill: policy.RefillInterval, Precision: 1, Slots: 1, Lease: 1, Per: "p", Cost: "c",
+			Headroom: policy.Headroom{Tokens: 1, Percent: 1},
 		}},
 	}
 	changes := changesOf(
-		&throttle.Config{Policies: []throttle.Policy{{Name: "api", Limits: []throttle.Limit{{Name: "l"}}}}},
-		&throttle.Config{Policies: []throttle.Policy{full}},
+		&policy.Config{Policies: []policy.Policy{{Name: "api", Limits: []policy.Limit{{Name: "l"}}}}},
+		&policy.Config{Policies: []policy.Policy{full}},
 	)
 	assert.Equal(t, []string{
 		"api: l.algorithm: now token_bucket", "api: l.anchor: now first", "api: l.burst: now 1", "api: l.cost: now c",

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // What the README shows is what is tested: its Go is that of Examples, and its policies
@@ -27,9 +27,9 @@ func TestReadme(t *testing.T) {
 			assert.Contains(t, read(t, example), line)
 		}
 	}
-	_, err := throttle.Parse("README.md", []byte(block(t, readme, "yaml")))
+	_, err := policy.Parse("README.md", []byte(block(t, readme, "yaml")))
 	assert.NoError(t, err)
-	for _, api := range throttle.APIs() {
+	for _, api := range policy.APIs() {
 		assert.Contains(t, readme, string(api))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // ServerConfig is what a Server is made of.
@@ -20,7 +21,7 @@ type ServerConfig struct {
 	Redis asynq.RedisConnOpt
 	// Policies are the limits, and which tasks they are for. Required without a
 	// PoliciesFile.
-	Policies *throttle.Config
+	Policies *policy.Config
 	// PoliciesFile holds the policies, if Policies is nil, and is watched while the
 	// server runs: see [MiddlewareConfig].
 	PoliciesFile string
@@ -43,7 +44,7 @@ type ServerConfig struct {
 	Registerer  prometheus.Registerer
 	MaxRefusals int64
 	Fallbacks   map[string]asynq.Handler
-	OnOverload  func(context.Context, *asynq.Task, *throttle.OverloadError) throttle.Overload
+	OnOverload  func(context.Context, *asynq.Task, *throttle.OverloadError) policy.Overload
 }
 
 // Defaults of a Server.
@@ -68,7 +69,7 @@ type Server struct {
 // policies are invalid. It does not connect to Redis yet.
 func NewServer(config ServerConfig) (*Server, error) {
 	if config.Policies == nil && config.PoliciesFile != "" {
-		policies, err := throttle.ReadFile(config.PoliciesFile)
+		policies, err := policy.ReadFile(config.PoliciesFile)
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +146,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // Update and Reload are those of [Middleware].
-func (s *Server) Update(policies *throttle.Config) error { return s.middleware.Update(policies) }
+func (s *Server) Update(policies *policy.Config) error { return s.middleware.Update(policies) }
 
 // Reload reads the PoliciesFile now: see [Middleware.Reload].
 func (s *Server) Reload() error { return s.middleware.Reload() }

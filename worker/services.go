@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // services are those of a dispatcher, one for each policy that is in force.
@@ -30,7 +30,7 @@ type service struct {
 // follow serves the policies that are in force, until ctx ends. The tasks of one that is
 // removed are recalled.
 func (d *dispatcher) follow(ctx context.Context) {
-	var before []throttle.Route
+	var before []policy.Route
 	for {
 		updated := d.limiter.Updated()
 		config := d.limiter.Config()

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -185,7 +186,7 @@ func (s *spares) finishOthers(ctx context.Context) {
 		}
 		info, err := s.inspector.GetTaskInfo(record.Queue, record.ID)
 		switch {
-		case isGone(err):
+		case asynqfacts.IsGone(err):
 			s.bringBack(ctx, record)
 		case err == nil && info.Headers[HeaderSpare] != "" && info.State != asynq.TaskStateActive:
 			_ = s.redis.HDel(ctx, spareKey, name).Err() // it is back; or else the next round

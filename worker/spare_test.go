@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
@@ -20,7 +20,7 @@ import (
 func TestLastAttemptsWaitForHours(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		r := newTestServer(t, server, throttle.Policy{Limits: per(6 * time.Hour)})
+		r := newTestServer(t, server, policy.Policy{Limits: per(6 * time.Hour)})
 		all := newJournal()
 		stop := r.serve(all.ProcessTask)
 		deadline := time.Now().Add(72 * time.Hour).Truncate(time.Second)
@@ -60,7 +60,7 @@ func TestLastAttemptsWaitForHours(t *testing.T) {
 // A spare retry is there for waiting alone: a task that fails has failed.
 func TestSpareRetriesAreNotForFailures(t *testing.T) {
 	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(10, 1), MaxWait: -1})
+	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: perSecond(10, 1), MaxWait: -1})
 	r.config.Concurrency = 1 // where one task that waits is a crowd
 	r.serve(func(context.Context, *asynq.Task) error { return errors.New("a real failure") })
 	r.enqueue(3, asynq.MaxRetry(0), asynq.Timeout(time.Minute))
@@ -75,7 +75,7 @@ func TestSpareRetriesAreNotForFailures(t *testing.T) {
 // another.
 func TestSparesOfKilledProcessesComeBack(t *testing.T) {
 	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(10, 10)})
+	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: perSecond(10, 10)})
 	left := `{"Taken":"2026-01-01T00:00:00Z","Returns":"2026-01-01T00:00:00Z","Queue":"default","ID":"lost",` +
 		`"Type":"call","Payload":null,"Headers":{"rampmeter-spare-retry":"0/0"}}`
 	require.NoError(t, r.limiter.Redis().HSet(t.Context(), "rm:{spares}", "default/lost", left).Err())

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -55,7 +56,7 @@ func TestSlotsAreKeptBusy(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 		const slots, tasks = 4, 80
-		r := newTestServer(t, server, throttle.Policy{Limits: atOnce(slots), Lane: "tenant", MaxWait: -1})
+		r := newTestServer(t, server, policy.Policy{Limits: atOnce(slots), Lane: "tenant", MaxWait: -1})
 		r.enqueueFor(tasks, "a")
 		all := newRounds(slots)
 		attempts := r.serveTwo(all)
@@ -73,7 +74,7 @@ func TestStandbysLeaveWorkersToOthers(t *testing.T) { scenario(runOthers).onEach
 // runOthers has one slot go from task to task of a line, and returns how long one of some
 // others took at most.
 func runOthers(t *testing.T, server *throttletest.Server) (longest time.Duration) {
-	r := newTestServer(t, server, throttle.Policy{Limits: atOnce(1), Lane: "tenant", MaxWait: -1})
+	r := newTestServer(t, server, policy.Policy{Limits: atOnce(1), Lane: "tenant", MaxWait: -1})
 	r.config.Concurrency = 6
 	r.enqueueFor(60, "a")
 	all, others := newJournal(), newJournal()
@@ -130,7 +131,7 @@ func TestShutdownEndsWaits(t *testing.T) {
 }
 
 func shutDownWaiting(t *testing.T, server *throttletest.Server) time.Duration {
-	r := newTestServer(t, server, throttle.Policy{Limits: per(5 * time.Minute), MaxWait: time.Hour})
+	r := newTestServer(t, server, policy.Policy{Limits: per(5 * time.Minute), MaxWait: time.Hour})
 	took := r.shutDown(func() bool { return r.peek().RetryAfter() > 30*time.Minute })
 	assert.LessOrEqual(t, r.peek().RetryAfter(), 5*time.Minute)
 	for _, task := range r.waiting() {
@@ -140,7 +141,7 @@ func shutDownWaiting(t *testing.T, server *throttletest.Server) time.Duration {
 }
 
 func shutDownStanding(t *testing.T, server *throttletest.Server) time.Duration {
-	r := newTestServer(t, server, throttle.Policy{Limits: atOnce(1), MaxWait: time.Hour})
+	r := newTestServer(t, server, policy.Policy{Limits: atOnce(1), MaxWait: time.Hour})
 	took := r.shutDown(func() bool { return r.standing() == 6 })
 	all := newJournal()
 	r.serve(all.ProcessTask)

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 	"go.uber.org/zap"
 
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -35,7 +36,7 @@ const (
 // a slot of a concurrency limit stay for as long as their policy lets them wait, for
 // nobody knows when a slot is free; unless too many do.
 func (a *attempt) stay(ctx context.Context, deferred *throttle.ThrottledError) (asksAgain bool, err error) {
-	isLast := isLastAttempt(ctx) && !a.isRejecting(deferred)
+	isLast := asynqfacts.IsLastAttempt(ctx) && !a.isRejecting(deferred)
 	if deferred.Place != nil && deferred.Place.StandsBy {
 		asksAgain, err = a.standBy(ctx, deferred, isLast)
 		if asksAgain || err != nil || !isLast {
@@ -168,11 +169,4 @@ func (a *attempt) stayForGood(ctx context.Context, d time.Duration) error {
 // lacksSlot reports whether it was a concurrency limit that held the task back.
 func (a *attempt) lacksSlot(deferred *throttle.ThrottledError) bool {
 	return a.policy.LacksSlot(deferred.HeldBy)
-}
-
-// isLastAttempt reports whether asynq will archive the task for any error.
-func isLastAttempt(ctx context.Context) bool {
-	retried, ok := asynq.GetRetryCount(ctx)
-	most, _ := asynq.GetMaxRetry(ctx)
-	return ok && retried >= most
 }

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
@@ -39,12 +40,12 @@ type testServer struct {
 	reported  atomic.Int64 // errors the program's ErrorHandler heard of
 }
 
-func newTestServer(t *testing.T, server *throttletest.Server, policy throttle.Policy) *testServer {
+func newTestServer(t *testing.T, server *throttletest.Server, p policy.Policy) *testServer {
 	t.Helper()
-	policy.Name = "api"
-	policies := &throttle.Config{
-		Policies: []throttle.Policy{policy},
-		Routes:   []throttle.Route{{Task: "call", Policy: "api"}},
+	p.Name = "api"
+	policies := &policy.Config{
+		Policies: []policy.Policy{p},
+		Routes:   []policy.Route{{Task: "call", Policy: "api"}},
 	}
 	limiter, err := throttle.New(server.Client(), policies)
 	require.NoError(t, err)
@@ -289,15 +290,15 @@ func (j *journal) wait(t *testing.T, n int) {
 	}
 }
 
-func perSecond(n, burst int64) []throttle.Limit {
-	return []throttle.Limit{{
-		Name: "rate", Algorithm: throttle.TokenBucket, Burst: burst,
-		Rate: throttle.Rate{Count: n, Period: time.Second},
+func perSecond(n, burst int64) []policy.Limit {
+	return []policy.Limit{{
+		Name: "rate", Algorithm: policy.TokenBucket, Burst: burst,
+		Rate: policy.Rate{Count: n, Period: time.Second},
 	}}
 }
 
-func per(period time.Duration) []throttle.Limit {
-	return []throttle.Limit{{
-		Name: "rate", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: period},
+func per(period time.Duration) []policy.Limit {
+	return []policy.Limit{{
+		Name: "rate", Algorithm: policy.TokenBucket, Rate: policy.Rate{Count: 1, Period: period},
 	}}
 }

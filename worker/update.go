@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Update puts other policies in force, for tasks that run, wait or stand in line, too:
@@ -15,13 +15,13 @@ import (
 //
 // Other Middlewares of the same Limiter need no Update of their own. In a program that
 // has a policies file, [MiddlewareConfig].PoliciesFile calls it.
-func (m *Middleware) Update(policies *throttle.Config) error {
+func (m *Middleware) Update(policies *policy.Config) error {
 	err := m.update(policies)
 	m.metrics.reloaded(err)
 	return err
 }
 
-func (m *Middleware) update(policies *throttle.Config) error {
+func (m *Middleware) update(policies *policy.Config) error {
 	if err := policies.Validate(); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (m *Middleware) Reload() error {
 
 // takeFile puts the policies of the file in force. Its errors are logged here, once for
 // each content that the file has.
-func (m *Middleware) takeFile(policies *throttle.Config, err error) error {
+func (m *Middleware) takeFile(policies *policy.Config, err error) error {
 	isMended := m.metrics.isBroken()
 	if err == nil && reflect.DeepEqual(policies, m.limiter.Config()) {
 		m.metrics.reloaded(nil)
@@ -66,7 +66,7 @@ func (m *Middleware) takeFile(policies *throttle.Config, err error) error {
 	if err == nil {
 		return nil
 	}
-	if mistakes := (*throttle.ConfigError)(nil); errors.As(err, &mistakes) && mistakes.File == "" {
+	if mistakes := (*policy.ConfigError)(nil); errors.As(err, &mistakes) && mistakes.File == "" {
 		mistakes.File = m.file.path
 	}
 	m.log.Error("the policies file can not be used, the policies that are in force stay; mend it, it is looked at",

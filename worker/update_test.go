@@ -9,35 +9,35 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // with returns the server's policies with another one for the tasks of a type.
-func (r *testServer) with(taskType string, policy throttle.Policy) *throttle.Config {
+func (r *testServer) with(taskType string, p policy.Policy) *policy.Config {
 	before := r.limiter.Config()
-	policy.Name = taskType
-	return &throttle.Config{
-		Policies: append([]throttle.Policy{policy}, before.Policies...),
-		Routes:   append([]throttle.Route{{Task: taskType, Policy: taskType}}, before.Routes...),
+	p.Name = taskType
+	return &policy.Config{
+		Policies: append([]policy.Policy{p}, before.Policies...),
+		Routes:   append([]policy.Route{{Task: taskType, Policy: taskType}}, before.Routes...),
 	}
 }
 
 // instead returns them with this one in the place of "api".
-func (r *testServer) instead(policy throttle.Policy) *throttle.Config {
-	policy.Name = "api"
-	return &throttle.Config{Policies: []throttle.Policy{policy}, Routes: r.limiter.Config().Routes}
+func (r *testServer) instead(p policy.Policy) *policy.Config {
+	p.Name = "api"
+	return &policy.Config{Policies: []policy.Policy{p}, Routes: r.limiter.Config().Routes}
 }
 
 // A policy that is added while a server runs is kept to, and its line is served.
 func TestServerServesAddedPolicies(t *testing.T) { scenario(serveAddedPolicy).onEachServer(t) }
 
 func serveAddedPolicy(t *testing.T, redis *throttletest.Server) time.Duration {
-	r := newTestServer(t, redis, throttle.Policy{Limits: perSecond(1000, 10)})
+	r := newTestServer(t, redis, policy.Policy{Limits: perSecond(1000, 10)})
 	ran := newJournal()
 	server, _ := r.run(ran)
 	const n, rate = 40, 40
-	require.NoError(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(rate, 1), MaxWait: -1})))
+	require.NoError(t, server.Update(r.with("new", policy.Policy{Limits: perSecond(rate, 1), MaxWait: -1})))
 	began := time.Now()
 	took := ran.took(t, n, func() {
 		for range n {
@@ -45,7 +45,7 @@ func serveAddedPolicy(t *testing.T, redis *throttletest.Server) time.Duration {
 		}
 	})
 	assert.LessOrEqual(t, throttletest.BurstSince(began, ran.times, rate, time.Second), 1)
-	require.Error(t, server.Update(r.with("new", throttle.Policy{Limits: perSecond(1, 1), Overload: throttle.OverloadDegrade})))
+	require.Error(t, server.Update(r.with("new", policy.Policy{Limits: perSecond(1, 1), Overload: policy.OverloadDegrade})))
 	require.Error(t, server.Reload(), "there is no file")
 	return took
 }
@@ -54,9 +54,9 @@ func serveAddedPolicy(t *testing.T, redis *throttletest.Server) time.Duration {
 func TestServerUpdatesTasksThatWait(t *testing.T) { scenario(updateTaskThatWaits).onEachServer(t) }
 
 func updateTaskThatWaits(t *testing.T, redis *throttletest.Server) time.Duration {
-	limit := throttle.Limit{Name: "log", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 1, Period: 30 * time.Minute}}
-	policy := throttle.Policy{Limits: []throttle.Limit{limit}, MaxWait: time.Hour}
-	r := newTestServer(t, redis, policy)
+	limit := policy.Limit{Name: "log", Algorithm: policy.SlidingLog, Rate: policy.Rate{Count: 1, Period: 30 * time.Minute}}
+	p := policy.Policy{Limits: []policy.Limit{limit}, MaxWait: time.Hour}
+	r := newTestServer(t, redis, p)
 	ran := newJournal()
 	server, _ := r.run(ran)
 	r.enqueue(1)
@@ -64,8 +64,8 @@ func updateTaskThatWaits(t *testing.T, redis *throttletest.Server) time.Duration
 	r.enqueue(1, asynq.Timeout(2*time.Hour))
 	r.eventually("one waits", func() bool { return r.peek().RetryAfter() > 30*time.Minute })
 	limit.Rate.Count = 2
-	policy.Limits = []throttle.Limit{limit}
-	return ran.took(t, 2, func() { require.NoError(t, server.Update(r.instead(policy))) })
+	p.Limits = []policy.Limit{limit}
+	return ran.took(t, 2, func() { require.NoError(t, server.Update(r.instead(p))) })
 }
 
 // The line of a policy that is removed is left at once, not at the times that asynq would
@@ -73,11 +73,11 @@ func updateTaskThatWaits(t *testing.T, redis *throttletest.Server) time.Duration
 func TestTasksOfRemovedPoliciesRun(t *testing.T) { scenario(removePolicy).onEachServer(t) }
 
 func removePolicy(t *testing.T, redis *throttletest.Server) time.Duration {
-	r := newTestServer(t, redis, throttle.Policy{Limits: per(time.Hour)})
+	r := newTestServer(t, redis, policy.Policy{Limits: per(time.Hour)})
 	ran := newJournal()
 	const n = 130 // more than one call of recall.lua wakes
 	server := r.park(ran, n, "a")
-	none := &throttle.Config{Policies: []throttle.Policy{{Name: "other", Limits: per(time.Hour)}}}
+	none := &policy.Config{Policies: []policy.Policy{{Name: "other", Limits: per(time.Hour)}}}
 	took := ran.took(t, n, func() { require.NoError(t, server.Update(none)) })
 	r.allEnd()
 	assert.Len(t, ran.ran(), n)
@@ -90,14 +90,14 @@ func TestTasksHeldBackByTheirOwnLimits(t *testing.T) {
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
 		own, faster := per(6*time.Hour), perSecond(100, 1)
 		own[0].Per, faster[0].Per = "tenant", "tenant"
-		r := newTestServer(t, redis, throttle.Policy{Limits: own, Lane: "tenant", MaxWait: -1})
+		r := newTestServer(t, redis, policy.Policy{Limits: own, Lane: "tenant", MaxWait: -1})
 		ran := newJournal()
 		server, _ := r.run(ran)
 		r.enqueueFor(6, "a", "b", "c")
 		r.eventually("three held back", func() bool {
 			return r.limiter.Redis().ZCard(t.Context(), "rm:{api}/line:tenant/held").Val() == 3
 		})
-		require.NoError(t, server.Update(r.instead(throttle.Policy{Limits: faster, Lane: "tenant", MaxWait: -1})))
+		require.NoError(t, server.Update(r.instead(policy.Policy{Limits: faster, Lane: "tenant", MaxWait: -1})))
 		ran.wait(t, 6)
 	})
 }
@@ -106,7 +106,7 @@ func TestTasksHeldBackByTheirOwnLimits(t *testing.T) {
 func TestLanesComeWhileTasksStandInLine(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
-		r := newTestServer(t, redis, throttle.Policy{Limits: perSecond(60, 1), MaxWait: -1})
+		r := newTestServer(t, redis, policy.Policy{Limits: perSecond(60, 1), MaxWait: -1})
 		metrics := prometheus.NewRegistry()
 		r.config.Registerer = metrics
 		ran := newJournal()
@@ -134,14 +134,14 @@ func TestLanesComeWhileTasksStandInLine(t *testing.T) {
 func TestReroutedTasksAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
-		r := newTestServer(t, redis, throttle.Policy{Limits: perSecond(50, 1), MaxWait: -1})
+		r := newTestServer(t, redis, policy.Policy{Limits: perSecond(50, 1), MaxWait: -1})
 		metrics := prometheus.NewRegistry()
 		r.config.Registerer = metrics
 		ran := newJournal()
 		const n = 40
 		server := r.park(ran, n, "a")
-		config := r.with("other", throttle.Policy{Limits: per(time.Hour), MaxWait: -1})
-		config.Routes = []throttle.Route{{Task: "call", Policy: "other"}}
+		config := r.with("other", policy.Policy{Limits: per(time.Hour), MaxWait: -1})
+		config.Routes = []policy.Route{{Task: "call", Policy: "other"}}
 		require.NoError(t, server.Update(config))
 		r.open()
 		ran.wait(t, 1)

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/upstream"
 )
 
@@ -96,7 +97,7 @@ func (m *Middleware) heard(report upstream.Report) {
 }
 
 // learned logs, once for each number, that the upstream allows less than is declared.
-func (m *Middleware) learned(policy *throttle.Policy, limit *throttle.Limit, learned throttle.Learned) {
+func (m *Middleware) learned(policy *policy.Policy, limit *policy.Limit, learned throttle.Learned) {
 	if learned.Limit == 0 || learned.Limit >= limit.Rate.Count {
 		return
 	}

@@ -21,18 +21,35 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/throttle/upstream"
-	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // newHTTPTestServer is a testServer whose tasks are calls to an upstream, under a policy that heeds it.
-func newHTTPTestServer(t *testing.T, server *throttletest.Server, policy throttle.Policy, answer http.HandlerFunc) (*testServer, string) {
+func newHTTPTestServer(t *testing.T, server *throttletest.Server, p policy.Policy, answer http.HandlerFunc) (*testServer, string) {
 	t.Helper()
-	r := newTestServer(t, server, policy)
-	r.config.Policies.Routes = []throttle.Route{{Task: httprequest.TaskType, Policy: "api"}}
+	r := newTestServer(t, server, p)
+	r.config.Policies.Routes = []policy.Route{{Task: httprequest.TaskType, Policy: "api"}}
 	return r, serve(t, answer).URL
+}
+
+func serve(t *testing.T, answer http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// httpHandler makes calls, with connections that end with the test.
+func httpHandler(t *testing.T) asynq.Handler {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	handler, err := httprequest.NewHandler(httprequest.Config{Transport: transport})
+	require.NoError(t, err)
+	return handler
 }
 
 func (r *testServer) call(url string, attributes map[string]string, options ...asynq.Option) {
@@ -52,7 +69,7 @@ func refuseOneKey(t *testing.T, server *throttletest.Server) time.Duration {
 	closes := map[string]time.Duration{"/ann": 30 * time.Minute, "/cat": time.Second}
 	refused, served := map[string]time.Time{}, map[string]int{}
 	var mu sync.Mutex
-	r, url := newHTTPTestServer(t, server, throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}}, func(w http.ResponseWriter, req *http.Request) {
+	r, url := newHTTPTestServer(t, server, policy.Policy{Limits: limits, Upstream: &policy.Upstream{}}, func(w http.ResponseWriter, req *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		who := req.URL.Path
@@ -65,7 +82,7 @@ func refuseOneKey(t *testing.T, server *throttletest.Server) time.Duration {
 		assert.GreaterOrEqual(t, time.Since(refused[who]), closes[who])
 		served[who]++
 	})
-	r.serve(handler(t, worker.HTTPConfig{}).ProcessTask)
+	r.serve(httpHandler(t).ProcessTask)
 	isServed := func(user string) bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -91,7 +108,7 @@ func refuseOneKey(t *testing.T, server *throttletest.Server) time.Duration {
 // own that deferrals do not forget.
 func TestRefusalsOfOneTaskAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: perSecond(1000, 100)})
+	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: perSecond(1000, 100)})
 	r.config.MaxRefusals = 1
 	var calls atomic.Int64
 	r.serve(func(context.Context, *asynq.Task) error {
@@ -116,11 +133,11 @@ func TestUpstreamIsReported(t *testing.T) {
 	})
 	require.NoError(t, err)
 	quota.Spend("", 2)
-	limits := []throttle.Limit{{
-		Name: "w", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: time.Second},
+	limits := []policy.Limit{{
+		Name: "w", Algorithm: policy.FixedWindow, Rate: policy.Rate{Count: 100, Period: time.Second},
 	}}
-	r, url := newHTTPTestServer(t, throttletest.Embedded(t), throttle.Policy{
-		Limits: limits, MaxWait: 5 * time.Second, Upstream: &throttle.Upstream{API: throttle.APIGitHub},
+	r, url := newHTTPTestServer(t, throttletest.Embedded(t), policy.Policy{
+		Limits: limits, MaxWait: 5 * time.Second, Upstream: &policy.Upstream{API: policy.APIGitHub},
 	}, func(w http.ResponseWriter, r *http.Request) {
 		answer := httptest.NewRecorder()
 		quota.ServeHTTP(answer, r)
@@ -133,7 +150,7 @@ func TestUpstreamIsReported(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.WarnLevel)
 	r.config.Registerer, r.config.Logger, r.config.Concurrency = metrics, zap.New(core), 5
-	r.serve(handler(t, worker.HTTPConfig{}).ProcessTask)
+	r.serve(httpHandler(t).ProcessTask)
 	for range 10 {
 		r.call(url, nil)
 	}
@@ -150,7 +167,7 @@ func TestUpstreamIsReported(t *testing.T) {
 func TestFailedCallsEndTheirFlight(t *testing.T) {
 	t.Parallel()
 	limits := perSecond(1000, 100)
-	r := newTestServer(t, throttletest.Embedded(t), throttle.Policy{Limits: limits, Upstream: &throttle.Upstream{}})
+	r := newTestServer(t, throttletest.Embedded(t), policy.Policy{Limits: limits, Upstream: &policy.Upstream{}})
 	var runs atomic.Int64
 	r.serve(func(ctx context.Context, _ *asynq.Task) error {
 		runs.Add(1)
@@ -184,12 +201,12 @@ func TestHandlerWithTransport(t *testing.T) {
 		})
 		require.NoError(t, err)
 		url := serve(t, api.ServeHTTP).URL
-		r := newTestServer(t, server, throttle.Policy{
+		r := newTestServer(t, server, policy.Policy{
 			// Declared is twice of what the API allows.
-			Limits: []throttle.Limit{{
-				Name: "calls", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 20, Period: window},
+			Limits: []policy.Limit{{
+				Name: "calls", Algorithm: policy.FixedWindow, Rate: policy.Rate{Count: 20, Period: window},
 			}},
-			MaxWait: 100 * time.Millisecond, Upstream: &throttle.Upstream{API: throttle.APIGitHub},
+			MaxWait: 100 * time.Millisecond, Upstream: &policy.Upstream{API: policy.APIGitHub},
 		})
 		base := &http.Transport{}
 		t.Cleanup(base.CloseIdleConnections)

@@ -8,7 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -17,11 +17,11 @@ import (
 func TestUrgentTasksUseTheHeadroom(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		limit := throttle.Limit{
-			Name: "daily", Algorithm: throttle.SlidingLog, Rate: throttle.Rate{Count: 10, Period: 24 * time.Hour},
-			Headroom: throttle.Headroom{Percent: 30},
+		limit := policy.Limit{
+			Name: "daily", Algorithm: policy.SlidingLog, Rate: policy.Rate{Count: 10, Period: 24 * time.Hour},
+			Headroom: policy.Headroom{Percent: 30},
 		}
-		r := newTestServer(t, server, throttle.Policy{Limits: []throttle.Limit{limit}, MaxWait: -1})
+		r := newTestServer(t, server, policy.Policy{Limits: []policy.Limit{limit}, MaxWait: -1})
 		ran := make(chan string, 20)
 		r.serve(func(_ context.Context, task *asynq.Task) error {
 			ran <- task.Headers()["priority"]

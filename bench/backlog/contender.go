@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // contender is one way to keep a backlog to its limit.
@@ -65,7 +65,7 @@ func (c *contender) unfit(s *scenario) string {
 	switch {
 	case c.kind == bullMQ && s.limit.PerTenant:
 		return "a limit for each tenant is not in its free edition"
-	case c.kind == bullMQ && s.limit.Algorithm == throttle.Concurrency:
+	case c.kind == bullMQ && s.limit.Algorithm == policy.Concurrency:
 		return "its limit of jobs at once needs no limiter"
 	case c.kind == bullMQ && s.spent:
 		return "its limiter holds jobs back before they are attempted"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // enqueue puts lanes into the queue. Tasks are numbered in that order, from first on.
@@ -50,7 +51,7 @@ func (t *turn) enqueue(ctx context.Context, lanes []lane, first int) error {
 func (t *turn) enqueueBatch(ctx context.Context, lanes []lane, first int) error {
 	client := redis.NewClient(t.redis)
 	defer client.Close()
-	policies, err := throttle.Parse("policies.yaml", []byte(t.contender.policiesFile(t.scenario.limit)))
+	policies, err := policy.Parse("policies.yaml", []byte(t.contender.policiesFile(t.scenario.limit)))
 	if err != nil {
 		return err
 	}

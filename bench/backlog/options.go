@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 type options struct {
@@ -126,13 +126,13 @@ func (o *options) fit(s *scenario) error {
 		s.resize(max(s.tasks()/quickShare, s.enough()))
 	}
 	if o.rate != "" {
-		rate, err := throttle.ParseRate(o.rate)
+		rate, err := policy.ParseRate(o.rate)
 		if err != nil {
 			return fmt.Errorf("-rate: %w", err)
 		}
 		s.limit.Count, s.limit.Period = int(rate.Count), rate.Period
 	}
-	if s.limit.Algorithm == throttle.TokenBucket {
+	if s.limit.Algorithm == policy.TokenBucket {
 		s.limit.Burst = cmp.Or(o.burst, max(1, s.limit.Count/10))
 	}
 	return nil

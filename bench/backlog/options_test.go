@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 func TestOptions(t *testing.T) {
@@ -29,13 +29,13 @@ func TestOptions(t *testing.T) {
 	assert.Equal(t, 1000, o.chosen[0].tasks())
 	assert.Equal(t, lane{"big", 820}, o.chosen[0].lanes[0], "the small ones stay small")
 	assert.Equal(t, 1000, o.chosen[1].tasks())
-	assert.Equal(t, limit{Algorithm: throttle.TokenBucket, Count: 100, Period: 2 * time.Second, Burst: 10}, o.chosen[1].limit)
+	assert.Equal(t, limit{Algorithm: policy.TokenBucket, Count: 100, Period: 2 * time.Second, Burst: 10}, o.chosen[1].limit)
 	assert.Equal(t, 30*time.Second+2*o.chosen[1].ideal(), o.timeoutOf(o.chosen[1]))
 
 	o, err = parseOptions([]string{"-burst", "7"}, none)
 	require.NoError(t, err)
 	for _, s := range o.chosen {
-		assert.Equal(t, s.limit.Algorithm == throttle.TokenBucket, s.limit.Burst == 7, s.name)
+		assert.Equal(t, s.limit.Algorithm == policy.TokenBucket, s.limit.Burst == 7, s.name)
 	}
 
 	_, err = parseOptions([]string{"-h"}, none)
@@ -111,20 +111,20 @@ func TestPoliciesFiles(t *testing.T) {
 				continue
 			}
 			file := c.policiesFile(s.limit)
-			config, err := throttle.Parse("policies.yaml", []byte(file))
+			config, err := policy.Parse("policies.yaml", []byte(file))
 			require.NoError(t, err, file)
-			policy := config.PolicyFor(taskType)
-			require.NotNil(t, policy)
-			got := policy.Limits[0]
-			if s.limit.Algorithm == throttle.Concurrency {
+			p := config.PolicyFor(taskType)
+			require.NotNil(t, p)
+			got := p.Limits[0]
+			if s.limit.Algorithm == policy.Concurrency {
 				assert.EqualValues(t, s.limit.Count, got.Slots)
 			} else {
-				assert.Equal(t, throttle.Rate{Count: int64(s.limit.Count), Period: s.limit.Period}, got.Rate)
+				assert.Equal(t, policy.Rate{Count: int64(s.limit.Count), Period: s.limit.Period}, got.Rate)
 			}
 			assert.Equal(t, s.limit.Algorithm, got.Algorithm)
 			assert.EqualValues(t, s.limit.Burst, got.Burst)
 			assert.Equal(t, s.limit.PerTenant, got.Per == tenantAttribute)
-			assert.Equal(t, c.parks(), policy.Lane == tenantAttribute)
+			assert.Equal(t, c.parks(), p.Lane == tenantAttribute)
 		}
 	}
 }

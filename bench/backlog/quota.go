@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -26,7 +27,7 @@ func (t *turn) used(since time.Time) (float64, bool) {
 	}
 	sum, shares := 0.0, 0
 	for _, calls := range t.quotas() {
-		if t.scenario.limit.Algorithm == throttle.Concurrency {
+		if t.scenario.limit.Algorithm == policy.Concurrency {
 			if share, ok := t.scenario.limit.busy(calls, since); ok {
 				sum += share
 				shares++
@@ -55,13 +56,13 @@ func (l limit) used(times []time.Time, windows time.Time, whole bool) (float64, 
 	}
 	span := times[len(times)-1].Sub(times[0])
 	switch l.Algorithm {
-	case throttle.TokenBucket:
+	case policy.TokenBucket:
 		burst := 1
 		if whole {
 			burst = l.Burst
 		}
 		return throttletest.Used(times, int64(burst), int64(l.Count), l.Period), true
-	case throttle.FixedWindow:
+	case policy.FixedWindow:
 		// The last window is not over. Of the others, each could have been full.
 		last := times[len(times)-1].Sub(windows) / l.Period
 		over := last - times[0].Sub(windows)/l.Period
@@ -131,9 +132,9 @@ func busiest(t *turn) (float64, bool) {
 	for _, calls := range t.quotas() {
 		l := t.scenario.limit
 		switch {
-		case l.Algorithm == throttle.Concurrency:
+		case l.Algorithm == policy.Concurrency:
 			most = max(most, mostAtOnce(calls))
-		case l.Algorithm == throttle.FixedWindow && t.contender.kind == rampmeter:
+		case l.Algorithm == policy.FixedWindow && t.contender.kind == rampmeter:
 			most = max(most, throttletest.MaxPerWindow(starts(calls), l.Period, time.Unix(0, 0)))
 		default:
 			most = max(most, throttletest.MaxInAnyInterval(starts(calls), l.Period))
@@ -170,7 +171,7 @@ func over(t *turn) (float64, bool) {
 	}
 	most := 0
 	for _, calls := range t.quotas() {
-		if t.scenario.limit.Algorithm == throttle.Concurrency {
+		if t.scenario.limit.Algorithm == policy.Concurrency {
 			most = max(most, mostAtOnce(calls)-t.scenario.limit.Count)
 			continue
 		}
@@ -186,10 +187,10 @@ func (t *turn) excess(starts []time.Time) int {
 	switch {
 	case t.contender.kind == bullMQ:
 		return throttletest.MaxPerOpenedWindow(starts, l.Period-throttle.Lateness) - l.Count
-	case l.Algorithm == throttle.TokenBucket, t.contender.kind == retryAfter && l.Algorithm == throttle.SlidingLog:
+	case l.Algorithm == policy.TokenBucket, t.contender.kind == retryAfter && l.Algorithm == policy.SlidingLog:
 		late := math.Ceil(float64(l.Count) * float64(throttle.Lateness) / float64(l.Period))
 		return throttletest.MaxBurst(starts, int64(l.Count), l.Period) - max(1, l.Burst) - int(late)
-	case l.Algorithm == throttle.SlidingLog:
+	case l.Algorithm == policy.SlidingLog:
 		return throttletest.MaxInAnyInterval(starts, l.Period-throttle.Lateness) - l.Count
 	case t.contender.kind == rampmeter:
 		return throttletest.MaxPerWindow(starts, l.Period, time.Unix(0, 0)) - l.Count

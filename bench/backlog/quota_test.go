@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 var (
-	bucket = limit{Algorithm: throttle.TokenBucket, Count: 100, Period: time.Second, Burst: 10}
-	window = limit{Algorithm: throttle.FixedWindow, Count: 100, Period: time.Second}
-	log    = limit{Algorithm: throttle.SlidingLog, Count: 5, Period: time.Second, PerTenant: true}
+	bucket = limit{Algorithm: policy.TokenBucket, Count: 100, Period: time.Second, Burst: 10}
+	window = limit{Algorithm: policy.FixedWindow, Count: 100, Period: time.Second}
+	log    = limit{Algorithm: policy.SlidingLog, Count: 5, Period: time.Second, PerTenant: true}
 )
 
 func turnAt(l limit, who string, times []time.Time) *turn {
@@ -75,7 +75,7 @@ func lasting(ms float64, times ...float64) []call {
 
 func TestSlotsBusy(t *testing.T) {
 	t.Parallel()
-	slots := limit{Algorithm: throttle.Concurrency, Count: 2, Period: 100 * time.Millisecond}
+	slots := limit{Algorithm: policy.Concurrency, Count: 2, Period: 100 * time.Millisecond}
 	for name, tt := range map[string]struct {
 		calls  []call
 		busy   float64

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // scenario is a backlog and the limit that it meets.
@@ -26,8 +26,8 @@ type lane struct {
 
 // limit is what every contender keeps to.
 type limit struct {
-	Algorithm throttle.Algorithm `json:"algorithm"`
-	Count     int                `json:"count"`
+	Algorithm policy.Algorithm `json:"algorithm"`
+	Count     int              `json:"count"`
 	// Period is of a rate. Of a concurrency limit it is how long each call takes.
 	Period time.Duration `json:"period"`
 	// Burst is of a token bucket: how many may start at once.
@@ -41,37 +41,37 @@ func scenarios() []*scenario {
 	return []*scenario{
 		{
 			name: "one-lane", about: "one queue of tasks before a token bucket",
-			limit: limit{Algorithm: throttle.TokenBucket, Count: 300, Period: time.Second, Burst: 30},
+			limit: limit{Algorithm: policy.TokenBucket, Count: 300, Period: time.Second, Burst: 30},
 			lanes: []lane{{"big", 9000}},
 		},
 		{
 			name: "tenants", about: "nine small tenants enqueued behind a big one, before one token bucket",
-			limit: limit{Algorithm: throttle.TokenBucket, Count: 200, Period: time.Second, Burst: 20},
+			limit: limit{Algorithm: policy.TokenBucket, Count: 200, Period: time.Second, Burst: 20},
 			lanes: append([]lane{{"big", 6000}}, tenants(9, 20)...),
 		},
 		{
 			name: "per-tenant", about: "tenants enqueued one after the other, each with a sliding log of its own",
-			limit: limit{Algorithm: throttle.SlidingLog, Count: 5, Period: time.Second, PerTenant: true},
+			limit: limit{Algorithm: policy.SlidingLog, Count: 5, Period: time.Second, PerTenant: true},
 			lanes: tenants(50, 40),
 		},
 		{
 			name: "window", about: "one queue of tasks before a fixed window",
-			limit: limit{Algorithm: throttle.FixedWindow, Count: 200, Period: 5 * time.Second},
+			limit: limit{Algorithm: policy.FixedWindow, Count: 200, Period: 5 * time.Second},
 			lanes: []lane{{"big", 900}},
 		},
 		{
 			name: "last-attempt", about: "tasks without a retry left, before a token bucket",
-			limit: limit{Algorithm: throttle.TokenBucket, Count: 20, Period: time.Second, Burst: 2},
+			limit: limit{Algorithm: policy.TokenBucket, Count: 20, Period: time.Second, Burst: 2},
 			lanes: []lane{{"big", 400}}, spent: true,
 		},
 		{
 			name: "slots", about: "one queue of tasks before a concurrency limit",
-			limit: limit{Algorithm: throttle.Concurrency, Count: 10, Period: 200 * time.Millisecond},
+			limit: limit{Algorithm: policy.Concurrency, Count: 10, Period: 200 * time.Millisecond},
 			lanes: []lane{{"big", 3000}},
 		},
 		{
 			name: "tenant-slots", about: "tenants enqueued one after the other, each with slots of its own",
-			limit: limit{Algorithm: throttle.Concurrency, Count: 2, Period: 200 * time.Millisecond, PerTenant: true},
+			limit: limit{Algorithm: policy.Concurrency, Count: 2, Period: 200 * time.Millisecond, PerTenant: true},
 			lanes: tenants(8, 200),
 		},
 	}
@@ -121,7 +121,7 @@ func (s *scenario) ideal() time.Duration {
 		tasks = s.lanes[0].Tasks // all are alike
 	}
 	l := s.limit
-	if l.Algorithm == throttle.TokenBucket {
+	if l.Algorithm == policy.TokenBucket {
 		return time.Duration(max(0, tasks-l.Burst)) * l.Period / time.Duration(l.Count)
 	}
 	return time.Duration((tasks-1)/l.Count) * l.Period
@@ -137,7 +137,7 @@ func (s *scenario) enough() int {
 
 // takes is how long the API is to take for a call; empty for no time.
 func (s *scenario) takes() string {
-	if s.limit.Algorithm != throttle.Concurrency {
+	if s.limit.Algorithm != policy.Concurrency {
 		return ""
 	}
 	return s.limit.Period.String()
@@ -146,7 +146,7 @@ func (s *scenario) takes() string {
 // rate is the limit's in the short way that people write it.
 func (l limit) rate() string {
 	text := strings.Replace(fmt.Sprintf("%d per %s", l.Count, l.Period), "per 1s", "per second", 1)
-	if l.Algorithm == throttle.Concurrency {
+	if l.Algorithm == policy.Concurrency {
 		text = fmt.Sprintf("%d at once of %s each", l.Count, l.Period)
 	}
 	if l.Burst > 0 {
@@ -160,8 +160,8 @@ func (l limit) rate() string {
 
 // String is the limit as a line of a policies file.
 func (l limit) String() string {
-	text := fmt.Sprintf("{name: calls, algorithm: %s, rate: %s", l.Algorithm, throttle.Rate{Count: int64(l.Count), Period: l.Period})
-	if l.Algorithm == throttle.Concurrency {
+	text := fmt.Sprintf("{name: calls, algorithm: %s, rate: %s", l.Algorithm, policy.Rate{Count: int64(l.Count), Period: l.Period})
+	if l.Algorithm == policy.Concurrency {
 		text = fmt.Sprintf("{name: calls, algorithm: %s, slots: %d", l.Algorithm, l.Count)
 	}
 	if l.Burst > 0 {

@@ -13,7 +13,7 @@ import (
 	ulule "github.com/ulule/limiter/v3"
 	ululestore "github.com/ulule/limiter/v3/drivers/store/redis"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // rateLimitedError is the usual pattern, as asynq's wiki has it: the handler asks a
@@ -82,10 +82,10 @@ func (j *job) openRetryAfter(connection asynq.RedisConnOpt, config asynq.Config,
 // shared is a well-known limiter on Redis for this limit: redis_rate, or ulule's
 // where the limit counts by windows, or a semaphore like asynq's own.
 func (l limit) shared(client *redis.Client) (gate, error) {
-	if l.Algorithm == throttle.FixedWindow {
+	if l.Algorithm == policy.FixedWindow {
 		return l.ulule(client)
 	}
-	if l.Algorithm == throttle.Concurrency {
+	if l.Algorithm == policy.Concurrency {
 		return l.semaphore(client), nil
 	}
 	limiter := redis_rate.NewLimiter(client)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"runtime/pprof"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
@@ -33,7 +31,7 @@ func benchmark(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	for _, line := range leftOut {
 		fmt.Fprintf(stderr, "left out: %s\n", line)
 	}
-	stopProfile, err := startProfile(opts.cpuProfile)
+	stopProfile, err := harness.StartProfile(opts.cpuProfile)
 	if err != nil {
 		return err
 	}
@@ -49,23 +47,4 @@ func benchmark(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 		return errors.Join(report.writeJSON(stdout), err)
 	}
 	return errors.Join(report.writeText(stdout), err)
-}
-
-// startProfile writes a CPU profile to a file until it is stopped. Without a path
-// it does nothing.
-func startProfile(path string) (stop func() error, err error) {
-	if path == "" {
-		return func() error { return nil }, nil
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, fmt.Errorf("-cpuprofile: %w", err)
-	}
-	if err := pprof.StartCPUProfile(file); err != nil {
-		return nil, errors.Join(fmt.Errorf("-cpuprofile: %w", err), file.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return file.Close()
-	}, nil
 }

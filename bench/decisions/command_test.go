@@ -126,8 +126,8 @@ func TestInterruptedRunTellsWhatItHas(t *testing.T) {
 func TestLeftOutContendersComeWithTheReason(t *testing.T) {
 	t.Parallel()
 	admitted, leftOut := admit([]contender{
-		policy("p1", "good", "{name: a, algorithm: token_bucket, rate: RATE}"),
-		policy("p2", "unheard of", "{name: a, algorithm: leaky_log, rate: RATE}"),
+		reserving("p1", "good", "{name: a, algorithm: token_bucket, rate: RATE}"),
+		reserving("p2", "unheard of", "{name: a, algorithm: leaky_log, rate: RATE}"),
 	})
 	require.Len(t, admitted, 1)
 	assert.Equal(t, "good", admitted[0].name)

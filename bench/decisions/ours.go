@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // ours are Rampmeter's policies, each a limit or more as a policies file has
@@ -16,14 +17,14 @@ import (
 // keys. What this version does not know is left out of the run, with the reason.
 func ours() []contender {
 	return []contender{
-		policy("p1", "token_bucket", "{name: a, algorithm: token_bucket, rate: RATE, per: key}"),
-		policy("p2", "token_bucket interval", "{name: a, algorithm: token_bucket, rate: RATE, refill: interval, per: key}"),
-		policy("p3", "fixed_window clock", "{name: a, algorithm: fixed_window, rate: RATE, anchor: clock, per: key}"),
-		policy("p4", "fixed_window first", "{name: a, algorithm: fixed_window, rate: RATE, anchor: first, per: key}"),
-		policy("p5", "sliding_log", "{name: a, algorithm: sliding_log, rate: RATE, per: key}").with(short),
-		policy("p6", "sliding_window", "{name: a, algorithm: sliding_window, rate: RATE, per: key}"),
+		reserving("p1", "token_bucket", "{name: a, algorithm: token_bucket, rate: RATE, per: key}"),
+		reserving("p2", "token_bucket interval", "{name: a, algorithm: token_bucket, rate: RATE, refill: interval, per: key}"),
+		reserving("p3", "fixed_window clock", "{name: a, algorithm: fixed_window, rate: RATE, anchor: clock, per: key}"),
+		reserving("p4", "fixed_window first", "{name: a, algorithm: fixed_window, rate: RATE, anchor: first, per: key}"),
+		reserving("p5", "sliding_log", "{name: a, algorithm: sliding_log, rate: RATE, per: key}").with(short),
+		reserving("p6", "sliding_window", "{name: a, algorithm: sliding_window, rate: RATE, per: key}"),
 		slots("p7", "concurrency", "{name: a, algorithm: concurrency, slots: 1000, per: key}"),
-		policy("p8", "three limits",
+		reserving("p8", "three limits",
 			"{name: a, algorithm: token_bucket, rate: RATE, per: key}",
 			"{name: b, algorithm: fixed_window, rate: RATE, per: key}",
 			"{name: c, algorithm: token_bucket, rate: RATE}"),
@@ -36,8 +37,8 @@ func (c contender) with(limit limit) contender {
 	return c
 }
 
-// policy is a contender whose decision is a call of Reserve.
-func policy(id, name string, limits ...string) contender {
+// reserving is a contender whose decision is a call of Reserve.
+func reserving(id, name string, limits ...string) contender {
 	return contender{name: name, open: func(client *redis.Client, limit limit, keys []string) (decide, error) {
 		reserve, err := openPolicy(client, id, limit, keys, limits)
 		if err != nil {
@@ -71,7 +72,7 @@ func slots(id, name string, limits ...string) contender {
 type reserve func(ctx context.Context, i int) (*throttle.Reservation, error)
 
 func openPolicy(client *redis.Client, id string, limit limit, keys, limits []string) (reserve, error) {
-	config, err := throttle.Parse("", []byte(policyFile(id, limit, limits)))
+	config, err := policy.Parse("", []byte(policyFile(id, limit, limits)))
 	if err != nil {
 		return nil, err
 	}

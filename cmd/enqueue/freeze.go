@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 const (
@@ -85,8 +86,8 @@ func (f *freeze) check(positional []string) error {
 
 func (f *freeze) readTime(text string) error {
 	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > throttle.MaxMaxFreeze {
-		return fmt.Errorf("%q is no time from above 0s to %s, as in 90s or 10m", text, throttle.MaxMaxFreeze)
+	if err != nil || d <= 0 || d > policy.MaxMaxFreeze {
+		return fmt.Errorf("%q is no time from above 0s to %s, as in 90s or 10m", text, policy.MaxMaxFreeze)
 	}
 	f.time = d
 	return nil

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rampmeter/rampmeter/producer"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 func TestHTTP(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -63,7 +64,7 @@ func file(t *testing.T, name, content string) string {
 // limiterOn is a limiter as other programs have it.
 func limiterOn(t *testing.T, srv *throttletest.Server, policiesFile string) *throttle.Limiter {
 	t.Helper()
-	config, err := throttle.ReadFile(policiesFile)
+	config, err := policy.ReadFile(policiesFile)
 	require.NoError(t, err)
 	limiter, err := throttle.New(srv.Client(), config)
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // policies is the policies file that the options may name.
@@ -20,16 +21,16 @@ func (p *policies) flags(fs *flag.FlagSet, why string) {
 }
 
 // read returns nil when no file is named.
-func (p *policies) read() (*throttle.Config, error) {
+func (p *policies) read() (*policy.Config, error) {
 	if p.path == "" {
 		return nil, nil
 	}
-	return throttle.ReadFile(p.path)
+	return policy.ReadFile(p.path)
 }
 
 // producer returns one that parks tasks at once by these policies; by none, where config
 // is nil. The client stays the caller's to close.
-func (p *policies) producer(rdb redis.UniversalClient, config *throttle.Config) (*producer.Producer, error) {
+func (p *policies) producer(rdb redis.UniversalClient, config *policy.Config) (*producer.Producer, error) {
 	client := asynq.NewClientFromRedisClient(rdb)
 	if config == nil {
 		return producer.FromClient(client), nil
@@ -42,7 +43,7 @@ func (p *policies) producer(rdb redis.UniversalClient, config *throttle.Config) 
 }
 
 // sayEstimate tells how long the quota makes it take, as far as that is known.
-func sayEstimate(w io.Writer, e *producer.Estimate, config *throttle.Config) {
+func sayEstimate(w io.Writer, e *producer.Estimate, config *policy.Config) {
 	switch {
 	case e == nil:
 	case e.Policy == "":
@@ -60,7 +61,7 @@ func sayEstimate(w io.Writer, e *producer.Estimate, config *throttle.Config) {
 }
 
 // per is the attribute whose value the estimate's key is.
-func per(config *throttle.Config, e *producer.Estimate) string {
+func per(config *policy.Config, e *producer.Estimate) string {
 	for _, limit := range config.Policy(e.Policy).Limits {
 		if limit.Name == e.Limit {
 			return limit.Per

@@ -62,7 +62,7 @@ func TestSchedulePutsTasksIntoLine(t *testing.T) {
 		ended <- run(ctx, args, func(string) string { return "" }, nil, io.Discard, io.Discard)
 	}()
 	require.Eventually(t, func() bool {
-		return len(srv.Client().Keys(ctx, "rm:{github}/line*/row:1:7,").Val()) == 1
+		return len(srv.Client().Keys(ctx, "rm:{github}/line*/row:1:7,7:default,").Val()) == 1
 	}, patience, 10*time.Millisecond)
 	cancel()
 	assert.Equal(t, exitOK, <-ended)

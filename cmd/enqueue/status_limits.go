@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // limitReport is one limit for one key, or what it takes to name a key.
@@ -38,7 +39,7 @@ type limitReport struct {
 }
 
 // readLimits peeks at every limit whose key is known.
-func readLimits(ctx context.Context, rdb redis.UniversalClient, config *throttle.Config, attributes map[string]string) ([]limitReport, error) {
+func readLimits(ctx context.Context, rdb redis.UniversalClient, config *policy.Config, attributes map[string]string) ([]limitReport, error) {
 	limits := []limitReport{}
 	for i := range config.Policies {
 		policy := &config.Policies[i]
@@ -64,12 +65,12 @@ func readLimits(ctx context.Context, rdb redis.UniversalClient, config *throttle
 // peek reads the limits of one policy that the attributes suffice for. A request
 // has to name the keys of all limits, so the others are left out of the policy
 // that is asked; that does not change where the rest keep their counts.
-func peek(ctx context.Context, rdb redis.UniversalClient, policy *throttle.Policy, attributes map[string]string) (map[string]limitReport, error) {
-	asked := throttle.Policy{Name: policy.Name}
-	if policy.Upstream != nil {
-		asked.Upstream = &throttle.Upstream{API: policy.Upstream.API, Headroom: policy.Upstream.Headroom}
+func peek(ctx context.Context, rdb redis.UniversalClient, p *policy.Policy, attributes map[string]string) (map[string]limitReport, error) {
+	asked := policy.Policy{Name: p.Name}
+	if p.Upstream != nil {
+		asked.Upstream = &policy.Upstream{API: p.Upstream.API, Headroom: p.Upstream.Headroom}
 	}
-	for _, limit := range policy.Limits {
+	for _, limit := range p.Limits {
 		if limit.Per == "" || attributes[limit.Per] != "" {
 			limit.Cost = "" // what is left is the same whatever a request costs
 			asked.Limits = append(asked.Limits, limit)
@@ -78,11 +79,11 @@ func peek(ctx context.Context, rdb redis.UniversalClient, policy *throttle.Polic
 	if len(asked.Limits) == 0 {
 		return nil, nil
 	}
-	limiter, err := throttle.New(rdb, &throttle.Config{Policies: []throttle.Policy{asked}})
+	limiter, err := throttle.New(rdb, &policy.Config{Policies: []policy.Policy{asked}})
 	if err != nil {
 		return nil, err
 	}
-	decision, err := limiter.Peek(ctx, throttle.Request{Policy: policy.Name, Attributes: attributes})
+	decision, err := limiter.Peek(ctx, throttle.Request{Policy: p.Name, Attributes: attributes})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func peek(ctx context.Context, rdb redis.UniversalClient, policy *throttle.Polic
 		limit := &asked.Limits[i]
 		reset := state.ResetAfter.Milliseconds()
 		r := limitReport{
-			Policy: policy.Name, Limit: limit.Name, Rate: limit.Rate.String(), Per: limit.Per, Key: state.Key,
+			Policy: p.Name, Limit: limit.Name, Rate: limit.Rate.String(), Per: limit.Per, Key: state.Key,
 			Max: &state.Limit, Remaining: &state.Remaining, ResetAfter: &reset, resetAfter: state.ResetAfter,
 		}
 		if decision.HeldBy == throttle.HeldByFreeze {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,7 +10,9 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/worker"
 )
 
@@ -40,7 +41,7 @@ type lineReport struct {
 }
 
 // readTasks finds the task with that ID in every queue: an ID is unique in one only.
-func readTasks(ctx context.Context, rdb redis.UniversalClient, config *throttle.Config, id string) ([]taskReport, error) {
+func readTasks(ctx context.Context, rdb redis.UniversalClient, config *policy.Config, id string) ([]taskReport, error) {
 	limiter, err := throttle.New(rdb, config)
 	if err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func readTasks(ctx context.Context, rdb redis.UniversalClient, config *throttle.
 	var found []taskReport
 	for _, queue := range queues {
 		w, err := worker.Where(ctx, limiter, inspector, queue, id)
-		if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+		if asynqfacts.IsGone(err) {
 			continue
 		}
 		if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // root is the repository, as seen from this package.

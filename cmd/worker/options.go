@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // options is what the command line and the environment say.
@@ -123,5 +124,5 @@ func (o *options) redisConn() (asynq.RedisConnOpt, error) {
 
 // httpHandler makes the handler of http:request tasks.
 func (o *options) httpHandler() (asynq.Handler, error) {
-	return worker.NewHTTPHandler(worker.HTTPConfig{AllowHosts: o.allowHosts, Timeout: o.httpTimeout})
+	return httprequest.NewHandler(httprequest.Config{AllowHosts: o.allowHosts, Timeout: o.httpTimeout})
 }

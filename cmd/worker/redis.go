@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
-	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/internal/embedded"
 )
 
 // openRedis returns the way to the Redis that the options name, or to one that
@@ -20,13 +20,13 @@ func openRedis(o options, log *zap.Logger) (asynq.RedisConnOpt, func(), error) {
 		conn, err := o.redisConn()
 		return conn, func() {}, err
 	}
-	server, err := throttletest.StartEmbedded(throttletest.EmbeddedConfig{})
+	server, err := embedded.Start("", nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	log.Info("embedded Redis started, its data ends with this process",
-		zap.String("redis", server.URI()))
-	return asynq.RedisClientOpt{Addr: server.Addr()}, func() { _ = server.Close() }, nil
+		zap.String("redis", "redis://"+server.Addr()))
+	return asynq.RedisClientOpt{Addr: server.Addr()}, server.Close, nil
 }
 
 // Time limits of asking Redis whether it is there.

@@ -15,8 +15,9 @@ import (
 
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // testFleet is an upstream, a Redis with tasks that call it, and worker processes that run
@@ -113,7 +114,7 @@ const untilUp = 2 * time.Second
 // the time that is returned.
 func (s *testFleet) freeze(d time.Duration) (opens time.Time) {
 	s.Helper()
-	config, err := throttle.ReadFile(s.policies)
+	config, err := policy.ReadFile(s.policies)
 	require.NoError(s, err)
 	limiter, err := throttle.New(s.redis.Client(), config)
 	require.NoError(s, err)

@@ -13,9 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
-	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/internal/asynqfacts"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // work runs tasks until ctx ends. An error says why it could not, or why it
@@ -87,9 +88,9 @@ func reloadOnHangup(server *worker.Server) (stop func()) {
 }
 
 // readPolicies reads the policies file; its error lists every mistake.
-func readPolicies(path string) (*throttle.Config, error) {
-	policies, err := throttle.ReadFile(path)
-	var mistakes *throttle.ConfigError
+func readPolicies(path string) (*policy.Config, error) {
+	policies, err := policy.ReadFile(path)
+	var mistakes *policy.ConfigError
 	switch {
 	case errors.As(err, &mistakes):
 		return nil, fmt.Errorf("the policies file can not be used, mistakes in it: %d\n%w", len(mistakes.Problems), err)
@@ -100,7 +101,7 @@ func readPolicies(path string) (*throttle.Config, error) {
 }
 
 // newServer makes the server of the built-in tasks.
-func newServer(o options, conn asynq.RedisConnOpt, policies *throttle.Config, metrics prometheus.Registerer, log *zap.Logger) (*worker.Server, error) {
+func newServer(o options, conn asynq.RedisConnOpt, policies *policy.Config, metrics prometheus.Registerer, log *zap.Logger) (*worker.Server, error) {
 	if policies.PolicyFor(httprequest.TaskType) == nil {
 		log.Warn("no route of the policies file is for this task type, its tasks run without a limit",
 			zap.String("task", httprequest.TaskType))
@@ -133,7 +134,7 @@ func (l failureLog) HandleError(ctx context.Context, task *asynq.Task, err error
 	retried, _ := asynq.GetRetryCount(ctx)
 	most, _ := asynq.GetMaxRetry(ctx)
 	fields := []zap.Field{zap.String("task", task.Type()), zap.String("id", id), zap.Error(err)}
-	if errors.Is(err, asynq.SkipRetry) || retried >= most {
+	if errors.Is(err, asynq.SkipRetry) || asynqfacts.IsLastAttempt(ctx) {
 		l.log.Error("task archived", fields...)
 		return
 	}

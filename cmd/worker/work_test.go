@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // running is a worker inside the test.

@@ -14,9 +14,9 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"github.com/rampmeter/rampmeter/internal/embedded"
 	"github.com/rampmeter/rampmeter/producer"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
-	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 // demonstrate runs the whole story and returns what the API saw of it.
@@ -50,11 +50,11 @@ func demonstrate(ctx context.Context, o *options, stderr io.Writer) (*seen, erro
 // findRedis returns the Redis to use: the one at uri, or an embedded one.
 func findRedis(ctx context.Context, uri string) (string, func(), error) {
 	if uri == "" {
-		server, err := throttletest.StartEmbedded(throttletest.EmbeddedConfig{})
+		server, err := embedded.Start("", nil)
 		if err != nil {
 			return "", nil, err
 		}
-		return server.URI(), func() { _ = server.Close() }, nil
+		return "redis://" + server.Addr(), server.Close, nil
 	}
 	opt, err := asynq.ParseRedisURI(uri)
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/httprequest"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/worker"
+	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
 //go:embed policies.yaml
@@ -36,7 +37,7 @@ func runWorker(ctx context.Context, redisURI string, naive bool, stdout io.Write
 	if err != nil {
 		return err
 	}
-	calls, err := worker.NewHTTPHandler(worker.HTTPConfig{})
+	calls, err := httprequest.NewHandler(httprequest.Config{})
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func runWorker(ctx context.Context, redisURI string, naive bool, stdout io.Write
 
 // workPaced is all there is to a worker that keeps to its policies.
 func workPaced(ctx context.Context, opt asynq.RedisConnOpt, calls asynq.Handler) (attempts int, err error) {
-	policies, err := throttle.Parse("policies.yaml", policiesFile)
+	policies, err := policy.Parse("policies.yaml", policiesFile)
 	if err != nil {
 		return 0, err
 	}

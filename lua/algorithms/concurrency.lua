@@ -17,119 +17,63 @@
 -- fewer slots nobody gets one until enough have ended. A lease has its new length
 -- when it is next renewed.
 --
--- A clock set back would keep a dead task's lease for as long again. So whoever next
--- takes or renews one cuts every lease that was born later than now to one period from
+-- A clock set back would keep a dead task's lease for as long again. So the next call
+-- that changes a lease cuts every one that was born later than now to one period from
 -- now.
 --
--- State: a sorted set. A lease stands at its end; what else is known of it stands
--- below zero, out of the way:
+-- State: a sorted set. A lease stands at its end; all else stands below zero, out of
+-- the way:
 --   "h:<who>"  end_us
 --   "b:<who>"  -born_us
---   "c:<who>"  -cost, if above 1
---   "more"     -(the sum of cost - 1 over all leases kept), if above 0
--- Leases that ran out are cleared away by whoever next takes or renews one, MOST_LEASES
--- at a time; those that it leaves still count by what they cost above 1.
+--   "c:<who>"  -cost
+-- and what one would have to read all leases to know:
+--   "used"     -(what they cost)
+--   "first"    -(an instant before which none of them ends)
+--   "last"     -(an instant after which none of them ends)
+--   "loose"    -1 if that is later than the last of them ends, for that one has ended
+--   "newest"   -(an instant after which none of them was born)
+-- So a call reads once for each task, and writes once. What has ended is written to
+-- stand at 0, and one call in so many sweeps it out. Leases that ran out are cleared
+-- away by the next call that writes, MOST_LEASES at a time; those that it leaves still
+-- count by what they cost above 1.
 local concurrency = {}
 
--- How many leases one call clears away or looks through, at most.
+-- How many leases one call clears away, cuts or looks through, at most.
 local MOST_LEASES = 300
+-- One call in so many sweeps out what has ended.
+local SWEEP_ONE_IN = 32
+-- The key lives until the second is over in which the last lease ends: its life is
+-- made longer once in a second, and not by every call.
+local KEPT_US = 1000000
 
-local function score_of(key, member)
-  return tonumber(redis.call('ZSCORE', key, member) or 0)
-end
-
--- The cost of a lease that is kept in Redis.
-local function cost_kept(state, who)
-  return state.more > 0 and math.max(1, -score_of(state.key, 'c:' .. who)) or 1
-end
-
--- Members and scores of leases that end after `from` and not after `to`.
-local function leases_between(key, from, to, most)
-  return redis.call('ZRANGEBYSCORE', key, '(' .. from, to, 'WITHSCORES', 'LIMIT', 0, most)
-end
-
-local function holder(member)
-  return string.sub(member, 3)
-end
-
-function concurrency.load(raw, _, now, key)
-  local state = { key = key, used = 0, more = 0, kept = {}, changes = {}, run_out = {} }
-  local live = not raw and redis.pcall('ZCOUNT', key, '(' .. int(now), '+inf')
-  if type(live) ~= 'number' then
-    state.is_foreign = true
-    live = 0
+-- Scores without their signs, 0 for what is not there.
+local function scores_of(state, members)
+  local scores = redis.pcall('ZMSCORE', state.key, unpack(members))
+  state.is_foreign = state.is_foreign or scores.err ~= nil
+  for i = 1, #members do
+    scores[i] = math.abs(scores[i] or 0)
   end
-  state.live = live
-  if live > 0 then
-    state.more = -score_of(key, 'more')
-    state.used = live + state.more
-    if state.more > 0 then
-      local ended = leases_between(key, 0, int(now), MOST_LEASES)
-      for i = 1, #ended, 2 do
-        state.used = state.used - (cost_kept(state, holder(ended[i])) - 1)
-      end
+  return scores
+end
+
+-- Leases in the order of their ends, as this call leaves them: `most` of the set's, after
+-- some that are skipped, and those that this call has put. What they cost is told on
+-- request.
+local function leases_by(command, state, from, to, skipped, most, with_costs)
+  local found = redis.call(command, state.key, from, to, 'WITHSCORES', 'LIMIT', int(skipped), int(most + state.puts))
+  local leases, members = {}, {}
+  for i = 1, #found, 2 do
+    local who = string.sub(found[i], 3)
+    if not (state.leases[who] and state.leases[who].is_put) then
+      leases[#leases + 1], members[#members + 1] = { who = who, ends = found[i + 1] + 0, cost = 1 }, 'c:' .. who
     end
   end
-  return state
-end
-
--- The lease that `who` holds, or false. In a copy, in which those in line are served,
--- nobody is looked up: who holds a lease is not in line.
-local function lease_of(state, who, now)
-  if state.changes[who] ~= nil then
-    return state.changes[who]
+  for i, cost in ipairs(with_costs and #leases > 0 and scores_of(state, members) or {}) do
+    leases[i].cost = cost
   end
-  if state.kept[who] == nil then
-    local scores = state.live > 0 and not state.is_copy and redis.call('ZMSCORE', state.key, 'h:' .. who, 'b:' .. who, 'c:' .. who) or {}
-    local ends = tonumber(scores[1] or 0)
-    state.kept[who] = ends > now
-      and { ends = ends, born = -tonumber(scores[2] or 0), cost = math.max(1, -tonumber(scores[3] or 0)) }
-  end
-  return state.kept[who]
-end
-
--- Puts a lease in the place of what `who` held; false for none. Nothing is written
--- before save, so that another limit's trouble leaves this one alone.
-local function put(state, who, held, lease)
-  state.used = state.used + (lease and lease.cost or 0) - (held and held.cost or 0)
-  state.changes[who] = lease
-  state.run_out = {}
-  if held and state.last and held.ends >= state.last then
-    state.last = nil
-  elseif lease and state.last then
-    state.last = math.max(state.last, lease.ends)
-  end
-end
-
--- How much of what others hold must end before a cost fits; none if it fits now.
-local function lacking(state, limit, cost, held)
-  local own = held and held.cost or 0
-  if own >= cost then
-    return 0
-  end
-  return math.max(0, state.used - own + cost - limit.count)
-end
-
--- Whether a lease is there for it.
-function concurrency.has(state, cost, now, who)
-  local held = lease_of(state, who, now)
-  return held and held.cost >= cost
-end
-
--- The leases that could end first, enough of them to free a cost, by their ends.
-local function first_to_end(state, cost, who, now)
-  local leases, changed = {}, 0
-  for other, lease in pairs(state.changes) do
-    changed = changed + 1
-    if lease and other ~= who then
+  for _, lease in pairs(state.leases) do
+    if lease.is_put then
       leases[#leases + 1] = lease
-    end
-  end
-  local kept = leases_between(state.key, int(now), '+inf', int(cost + changed + 1))
-  for i = 1, #kept, 2 do
-    local other = holder(kept[i])
-    if other ~= who and state.changes[other] == nil then
-      leases[#leases + 1] = { ends = tonumber(kept[i + 1]), cost = cost_kept(state, other) }
     end
   end
   table.sort(leases, function(a, b)
@@ -138,33 +82,112 @@ local function first_to_end(state, cost, who, now)
   return leases
 end
 
--- The instant at which that much of what others than `who` hold has run out. For
--- more than can be looked through it takes each lease to cost 1, which is never
--- too early.
-local function run_out(state, cost, who, now)
-  if cost > MOST_LEASES then
-    local place = redis.call('ZCOUNT', state.key, '-inf', int(now)) + math.min(cost, state.live) - 1
-    return tonumber(redis.call('ZRANGE', state.key, int(place), int(place), 'WITHSCORES')[2])
-  end
-  for _, lease in ipairs(first_to_end(state, cost, who, now)) do
-    cost = cost - lease.cost
-    if cost <= 0 then
-      return lease.ends
-    end
+-- Puts a lease in the place of the one that is known of `who`; without numbers, none.
+-- Nothing is written before save, so that another limit's trouble leaves this one alone.
+local function put(state, who, ends, born, cost)
+  local before = state.leases[who]
+  local lease = { who = who, ends = ends or 0, born = born or 0, cost = cost or 0, is_put = true }
+  state.leases[who], state.puts, state.run_out = lease, state.puts + 1, {}
+  state.used, state.newest = state.used + lease.cost - before.cost, math.max(state.newest, lease.born)
+  state.first = math.min(state.first, ends or math.huge)
+  if lease.ends >= state.last then
+    state.last, state.loose = lease.ends, 0
+  elseif before.ends == state.last then
+    state.loose = 1
   end
 end
 
-function concurrency.earliest(state, limit, cost, from, now, who)
+-- Takes over what scores tell of all leases, and ends those that ran out. What is left
+-- of these stays in the set, but does not count; see above.
+local function read(state, scores, now)
+  state.used, state.first, state.last, state.loose, state.newest = unpack(scores, 4)
+  state.was_empty, state.was_last, state.left = state.used == 0, state.last, 0
+  if state.was_empty then
+    state.first = math.huge
+  elseif state.first <= now then
+    state.first = leases_by('ZRANGEBYSCORE', state, '(0', '+inf', 0, 1)[1].ends
+  end
+  if state.first <= now then
+    local ended = leases_by('ZRANGEBYSCORE', state, '(0', int(now), 0, MOST_LEASES, true)
+    for _, lease in ipairs(ended) do
+      state.leases[lease.who] = lease
+      put(state, lease.who)
+    end
+    state.first, state.left = 0, redis.call('ZCOUNT', state.key, '(0', int(now)) - #ended
+    state.used = state.used - state.left
+  end
+end
+
+function concurrency.load(_, _, _, key)
+  return { key = key, leases = {}, puts = 0, run_out = {} }
+end
+
+-- The lease that `who` holds, which costs nothing if there is none.
+local function lease_of(state, who, now)
+  if not state.leases[who] then
+    local scores = state.was_empty and { 0, 0, 0 } or scores_of(state,
+      { 'h:' .. who, 'b:' .. who, 'c:' .. who, 'used', 'first', 'last', 'loose', 'newest' })
+    if not state.used then
+      read(state, scores, now)
+    end
+    if not state.leases[who] then
+      state.leases[who] = { who = who, ends = scores[1], born = scores[2], cost = scores[3] }
+      if scores[1] > 0 and scores[1] <= now then -- it is among those that are left
+        put(state, who)
+        state.used, state.left = state.used + 1, state.left - 1
+      end
+    end
+  end
+  return state.leases[who]
+end
+
+-- How many slots are free now.
+function concurrency.free(state, limit, now)
+  if not state.used then
+    lease_of(state, '', now)
+  end
+  return math.max(0, limit.count - state.used)
+end
+
+-- When so many more can start is not known ahead.
+function concurrency.due(state, limit, n, keep, now)
+  return n + keep <= concurrency.free(state, limit, now) and now or math.huge
+end
+
+-- How much of what others hold must end before a cost fits, none if it fits now; and
+-- what `who` holds.
+local function lacking(state, limit, cost, now, who)
   local held = lease_of(state, who, now)
-  local short = lacking(state, limit, cost, held)
+  return held.cost >= cost and 0 or math.max(0, state.used - held.cost + cost - limit.count), held
+end
+
+-- Whether a lease is there for it.
+function concurrency.has(state, cost, now, who)
+  return lease_of(state, who, now).cost >= cost
+end
+
+-- The instant at which that much of what others than `who` hold has run out. For
+-- more than can be looked through it takes those that it skips to cost 1, which is never
+-- too early.
+local function run_out(state, limit, cost, now, who)
+  local skipped = math.max(0, cost - MOST_LEASES)
+  for _, lease in ipairs(leases_by('ZRANGEBYSCORE', state, '(' .. int(now), '+inf', skipped, cost - skipped + 1, cost > 1)) do
+    cost = cost - (lease.who ~= who and lease.cost or 0)
+    if cost <= skipped then
+      return lease.ends
+    end
+  end
+  return now + limit.period_us
+end
+
+function concurrency.earliest(state, limit, cost, from, now, who)
+  local short, held = lacking(state, limit, cost, now, who)
   if short == 0 then
     return from
   end
-  local at = not held and state.run_out[short] or run_out(state, short, who, now)
-  if not held then
-    state.run_out[short] = at
-  end
-  return math.max(from, at or from + limit.period_us)
+  local question = short .. '/' .. (held.cost > 0 and who or '')
+  state.run_out[question] = state.run_out[question] or run_out(state, limit, short, now, who)
+  return math.max(from, state.run_out[question])
 end
 
 concurrency.spread = concurrency.earliest
@@ -172,14 +195,12 @@ concurrency.spread = concurrency.earliest
 -- What does not fit now gets no slot ahead: the leases that ought to have run out
 -- by then may have been renewed.
 function concurrency.horizon(state, limit, now, cost, who)
-  return lacking(state, limit, cost, lease_of(state, who, now)) == 0 and math.huge or now
+  return lacking(state, limit, cost, now, who) == 0 and math.huge or now
 end
 
 function concurrency.take(state, limit, cost, at, now, who)
-  local held = lease_of(state, who, now)
-  local born = held and math.max(now, held.born + 1) or now
-  put(state, who, held, { ends = at + limit.period_us, born = born, cost = cost })
-  state.clears = true
+  local born = math.max(now, lease_of(state, who, now).born + 1)
+  put(state, who, at + limit.period_us, born, cost)
   return born, 0
 end
 
@@ -187,32 +208,40 @@ end
 -- until `ends`: time enough to ask, which makes it one like others. `asked` is what has
 -- to be free. Tells whether it was.
 function concurrency.hand(state, limit, asked, cost, now, who, ends)
-  if lacking(state, limit, asked) > 0 then
+  return lacking(state, limit, asked, now, who) == 0
+    and concurrency.take(state, limit, cost, ends - limit.period_us, now, who) > 0
+end
+
+-- Ends the lease that `who` holds, if that is the one that was born then; without a
+-- birth, whichever it is. Tells whether there was one.
+function concurrency.let_go(state, now, who, born)
+  local held = lease_of(state, who, now)
+  if held.cost == 0 or born and held.born ~= born then
     return false
   end
-  put(state, who, nil, { ends = ends, born = now, cost = cost })
+  put(state, who)
   return true
 end
 
--- Ends the lease that `who` holds, and tells whether there was one.
-function concurrency.let_go(state, now, who)
-  local held = lease_of(state, who, now)
-  if not held then
-    return false
-  end
-  put(state, who, held, false)
-  return true
+function concurrency.give_back(state, _, _, _, now, born, _, who)
+  return concurrency.let_go(state, now, who, born)
 end
 
--- A lease that ran out comes back if there is room, because its task still runs.
-function concurrency.renew(state, limit, cost, now, born, who)
-  local held = lease_of(state, who, now)
-  if held and held.born ~= born or not held and lacking(state, limit, cost, held) > 0 then
-    return false
+-- A running task holds what it holds.
+function concurrency.adjust()
+  return false
+end
+
+-- Keeps a lease for another term. One that is gone may come `back` if there is room,
+-- because its task still runs.
+function concurrency.renew(state, limit, cost, now, born, who, back)
+  local short, held = lacking(state, limit, cost, now, who)
+  local is_held = held.cost > 0 and held.born == born
+  if is_held or held.cost == 0 and back and short == 0 then
+    put(state, who, now + limit.period_us, born, is_held and held.cost or cost)
+    return true
   end
-  put(state, who, held, { ends = now + limit.period_us, born = born, cost = held and held.cost or cost })
-  state.clears = true
-  return true
+  return false
 end
 
 -- Who starts after the end of the lease starts without one.
@@ -220,95 +249,58 @@ function concurrency.use_by(_, limit, at)
   return at + limit.period_us
 end
 
--- When the last lease runs out.
-local function last_end(state, now)
-  local last, changed = now, 0
-  for _, lease in pairs(state.changes) do
-    changed = changed + 1
-    last = math.max(last, lease and lease.ends or 0)
-  end
-  local kept = state.live > 0 and redis.call('ZREVRANGE', state.key, 0, changed, 'WITHSCORES') or {}
-  for i = 1, #kept, 2 do
-    if state.changes[holder(kept[i])] == nil then
-      return math.max(last, tonumber(kept[i + 1]))
-    end
-  end
-  return last
-end
-
 function concurrency.status(state, limit, now)
-  state.last = state.last or last_end(state, now)
-  return math.max(0, limit.count - state.used), state.last - now
+  local free = concurrency.free(state, limit, now)
+  if state.loose == 1 then
+    local leases = leases_by('ZREVRANGEBYSCORE', state, '+inf', '(0', 0, 1)
+    state.last, state.loose = #leases > 0 and leases[#leases].ends or 0, 0
+  end
+  return free, math.max(0, state.last - now)
 end
 
 -- Cuts the leases that were born later than now; see above.
-local function cut(key, limit, now)
+local function cut(state, limit, now)
   local most = now + limit.period_us
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', '(-' .. int(now), 'LIMIT', 0, MOST_LEASES)) do
-    local lease = 'h:' .. holder(member)
-    if score_of(key, lease) > most then
-      redis.call('ZADD', key, int(most), lease)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', state.key, '-inf', '(-' .. int(now), 'LIMIT', 0, MOST_LEASES)) do
+    local lease = lease_of(state, string.sub(member, 3), now)
+    if lease.born > now and lease.ends > most and not lease.is_put then
+      put(state, lease.who, most, lease.born, lease.cost)
     end
-  end
-end
-
--- Calls a command on a key with any number of arguments, as many at a time as Lua
--- can unpack for certain.
-local function call_with(command, key, arguments)
-  local most = 1000
-  for i = 1, #arguments, most do
-    redis.call(command, key, unpack(arguments, i, math.min(i + most - 1, #arguments)))
   end
 end
 
 function concurrency.save(state, limit, now, key)
-  local more, removed, added = state.more, {}, {}
-  local function remove(who)
-    more = more - (cost_kept(state, who) - 1)
-    for _, kind in ipairs({ 'h:', 'b:', 'c:' }) do
-      removed[#removed + 1] = kind .. who
-    end
+  if state.newest > now then
+    cut(state, limit, now)
   end
-  local function add(score, member)
-    added[#added + 1], added[#added + 2] = int(score), member
-  end
-
-  if state.live == 0 then
+  if state.used <= 0 then
     redis.call('UNLINK', key)
-  elseif state.clears then
-    cut(key, limit, now)
-    local ended = leases_between(key, 0, int(now), MOST_LEASES)
-    for i = 1, #ended, 2 do
-      if state.changes[holder(ended[i])] == nil then
-        remove(holder(ended[i]))
-      end
-    end
+    return
   end
-  for who, lease in pairs(state.changes) do
-    if not lease or state.more > 0 then
-      remove(who)
-    end
-    if lease then
+  local args = {}
+  local function add(score, member)
+    args[#args + 1], args[#args + 2] = int(score), member
+  end
+  add(-state.used - state.left, 'used')
+  add(-state.first, 'first')
+  add(-state.last, 'last')
+  add(-state.loose, 'loose')
+  add(-state.newest, 'newest')
+  for who, lease in pairs(state.leases) do
+    if lease.is_put then
       add(lease.ends, 'h:' .. who)
       add(-lease.born, 'b:' .. who)
-      if lease.cost > 1 then
-        add(-lease.cost, 'c:' .. who)
-        more = more + lease.cost - 1
-      end
+      add(-lease.cost, 'c:' .. who)
     end
   end
-  if more > 0 then
-    add(-more, 'more')
-  elseif state.more > 0 then
-    removed[#removed + 1] = 'more'
+  for i = 1, #args, 1000 do -- as many as Lua can unpack for certain
+    redis.call('ZADD', key, unpack(args, i, math.min(i + 999, #args)))
   end
-
-  call_with('ZREM', key, removed)
-  call_with('ZADD', key, added)
-  local last = state.last or tonumber(redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2] or 0)
-  if last > now then
-    redis.call('PEXPIRE', key, int(ttl_ms(last - now)))
-  else
-    redis.call('UNLINK', key)
+  if now % SWEEP_ONE_IN == 0 then
+    redis.call('ZREMRANGEBYSCORE', key, 0, 0)
+  end
+  local second = math.ceil(state.last / KEPT_US)
+  if second > math.ceil(state.was_last / KEPT_US) then
+    redis.call('PEXPIRE', key, int(ttl_ms(second * KEPT_US - now)))
   end
 end

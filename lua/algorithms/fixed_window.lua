@@ -138,22 +138,20 @@ function fixed_window.status(state, limit, now)
   return math.max(0, limit.count - (state.taken[place] or 0)), start + #state.taken * limit.period_us - now
 end
 
--- The windows before the one of `till` as a whole, and of that as much as comes by then
--- if its tokens come evenly.
-function fixed_window.supply(state, limit, till, now)
-  local _, first = window_of(state, limit, now)
-  local start, last = window_of(state, limit, till)
+-- When so many more tokens may have started, besides those that are to be left over in each
+-- window: those of a window evenly over it.
+function fixed_window.due(state, limit, n, keep, now)
+  local start, place = window_of(state, limit, now)
   if not state.start then
-    local began = window_of(state, limit, now)
-    last = first + math.floor((till - began) / limit.period_us)
-    start = began + (last - first) * limit.period_us
+    place = 1
   end
-  local tokens = math.max(0, last - math.max(first, #state.taken + 1)) * limit.count
-  for place = first, math.min(last - 1, #state.taken) do
-    tokens = tokens + math.max(0, limit.count - state.taken[place])
+  local most = limit.count - keep
+  while place <= #state.taken and n > most - state.taken[place] do
+    n, start, place = n - math.max(0, most - state.taken[place]), start + limit.period_us, place + 1
   end
-  local paced = math.max(1, math.floor((till - start) * limit.count / limit.period_us))
-  return tokens + math.max(0, math.min(paced, limit.count) - (state.taken[last] or 0))
+  local windows = place > #state.taken and math.floor((n - 1) / most) or 0
+  local before = (state.taken[place] or 0) + n - windows * most - 1
+  return math.max(now, start + windows * limit.period_us + math.floor(before * limit.period_us / limit.count))
 end
 
 function fixed_window.store(state, limit, now)

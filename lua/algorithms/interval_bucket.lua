@@ -157,16 +157,16 @@ function interval_bucket.status(state, limit, now)
   return math.max(0, limit.capacity - state.taken) + state.free, full_at(state, limit) - now
 end
 
--- What is there may start now, and what a refill brings comes over its period.
-function interval_bucket.supply(state, limit, till, now)
-  local left = limit.capacity - state.taken
-  local since = till - (state.start or now)
-  if since < limit.period_us then
-    return math.max(0, left) + state.free
+-- When so many more tokens may have started, besides those that are to be left over: those
+-- of a refill evenly over its period.
+function interval_bucket.due(state, limit, n, keep, now)
+  local lacking = n + keep - state.free - (limit.capacity - state.taken)
+  if lacking <= 0 then
+    return now
   end
-  local refills = math.floor(since / limit.period_us)
-  local paced = math.max(1, math.floor(since % limit.period_us * limit.count / limit.period_us))
-  return math.max(0, left + (refills - 1) * limit.count + paced) + state.free
+  local refills = math.ceil(lacking / limit.count)
+  local before = lacking - (refills - 1) * limit.count - 1
+  return (state.start or now) + refills * limit.period_us + math.floor(before * limit.period_us / limit.count)
 end
 
 function interval_bucket.store(state, limit, now)

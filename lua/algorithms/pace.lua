@@ -97,9 +97,9 @@ function pace.passing(state)
   return state.w and 1 or math.huge
 end
 
-function pace.supply(state, limit, till, now)
-  local since = state.w and till - math.max(now, state.free_us)
-  return not since and math.huge or since < 0 and 0 or 1 + math.floor(since * rate(state, limit, now) / 1e12)
+-- When so many more tokens may have started, besides those that are to be left over.
+function pace.due(state, limit, n, keep, now)
+  return state.w and math.max(now, state.free_us) + math.floor((n + keep - 1) * 1e12 / rate(state, limit, now)) or now
 end
 
 -- -1 where the rate is the declared one; else what it allows per period.

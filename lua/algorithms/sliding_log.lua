@@ -1,5 +1,5 @@
 -- sliding_log: at most `count` tokens in every half-open interval of `period_us`,
--- exactly. It remembers each start, and who it was.
+-- exactly. It remembers each start, what it cost, and who it was.
 --
 -- A slot ahead is a start whose time has not come. It counts like any other, so a
 -- request that would pass now may have to wait because of the slots after it.
@@ -13,23 +13,22 @@
 -- which all would begin at once, since each token comes back a period after it
 -- went.
 --
--- State: a sorted set with a member for each token, at the instant of its start, so
--- that ranks count tokens:
---   "<slot_us>/<number>.<who>"    the first token of a start; no two starts of a key
---                                 have one number
---   "<slot_us>/<number>-<label>"  its other tokens, labelled 2, 3 and so on. The last
---                                 is labelled with the cost, which may be more: a
---                                 start has no more tokens than the limit, for more
---                                 could close nothing else.
--- and after all instants:
---   "closed/<from_us>/<till_us>/<cost>/<count>/<period_us>"
---                                 optional: a request of that cost or more passes at
---                                 no instant from `from` to before `till`
---   "number"                      last of all, at AFTER_ALL + 2 x the last number
---                                 given
+-- State: a sorted set whose members are in the order of their names, too, so that ranges
+-- of names can be counted:
+--   "a<slot_us>/<number>"  a start of which the tokens beyond the first, as a binary
+--                          number, have the digit 1; "b": the digit 2, "c": the digit 4,
+--                          and so on. So the tokens before an instant are counted by one
+--                          command for each digit, however many there are. Scores are 0
+--   "s<slot_us>/<number>/<cost>.<who>"
+--                          a start, by its instant; no two starts of a key have one number
+--   "~" or "~<from_us>/<till_us>/<cost>/<count>/<period_us>"
+--                          last of all, at AFTER_ALL + 2 x (16 x the last number given +
+--                          how many digits are in use); and what a long search has found:
+--                          a request of that cost or more passes at no instant from
+--                          `from` to before `till`
 -- What is older than a period, and than a clock may be set back, is forgotten by later
--- changes, MOST_FORGOTTEN at a time; until then no rank is counted from it.
-local sliding_log = {}
+-- changes, MOST_FORGOTTEN starts at a time.
+local sliding_log = { keeps_margin = true }
 
 -- After all instants that a double holds exactly.
 local AFTER_ALL = 9007199254740992
@@ -41,109 +40,112 @@ local MOST_SET_BACK_US = 1000000
 -- What starts that may wait keep from others beyond a period, as a share of it, and at most.
 local MARGIN, MOST_MARGIN_US = 1 / 100, 20000
 
--- How many tokens one change forgets, and those of the same instant as the last.
-local MOST_FORGOTTEN = 128
+-- How many starts one call forgets, which is as many as one adds, and those of the same
+-- instant as the last.
+local MOST_FORGOTTEN = 1024
 
--- From how many steps on a search is worth remembering.
-local LONG_SEARCH = 8
+-- No limit has more tokens, so more could close nothing else.
+local MOST_TOKENS = 10000
 
--- How many members one command gets; Lua can not unpack many more.
-local MOST_MEMBERS = 2000
+-- From how many steps on a search is long, and worth remembering. All long searches of
+-- a call together have so many more steps; after that they give up, and go where the last
+-- full interval ends, past gaps that may lie before.
+local LONG_SEARCH, MOST_LONG_STEPS = 4, 3000
+local long_steps = 0
 
-local function parse_closed(member, limit)
-  local from, till, cost, count, period_us = string.match(member, '^closed/(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
-  if tonumber(count) == limit.count and tonumber(period_us) == limit.period_us then
-    return { from = tonumber(from), till = tonumber(till), cost = tonumber(cost) }
-  end
-end
+-- How many arguments one command gets; Lua can not unpack many more.
+local MOST_ARGUMENTS = 4000
 
--- What of the key is read at once: its last token, and what stands after all. The
--- rest is looked up as it is needed. What this call takes stands in `runs` until
--- save: the tokens of an instant each, in order.
+-- Instants and starts, as members have them.
+local AT, NAME = '%016d', '%016d/%06d'
+
+-- How members begin that tell of a digit.
+local KINDS = { 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm', 'n' }
+
+-- What of the key is read at once: what stands last, and the last start. The rest is
+-- looked up as it is needed. What this call takes stands in `runs` until save: at which
+-- instants, in order; which places its tokens have among all; and how many were taken
+-- there and before.
 function sliding_log.load(raw, limit, _, key)
-  local state = { key = key, number = 0, total = 0, counted = {}, runs = {}, added = {}, removed = {} }
-  local top = not raw and redis.pcall('ZREVRANGE', key, 0, 2, 'WITHSCORES')
-  if not top or top.err or top[1] and top[1] ~= 'number' then
+  local state = { key = key, number = 0, digits = 0, last = 0, latest = 0, tokens = { 0 }, starts = { 0 },
+    slots = {}, runs = {}, added = {}, removed = {}, closed = { from = 0, till = 0, cost = math.huge },
+    apart_us = limit.period_us + math.min(MOST_MARGIN_US, math.floor(limit.period_us * MARGIN)) }
+  local top = not raw and redis.pcall('ZREVRANGE', key, 0, 1, 'WITHSCORES')
+  if not top or top.err or top[1] and string.sub(top[1], 1, 1) ~= '~' then
     state.is_foreign = true
-    return state
-  end
-  local others = 0
-  for i = 1, #top, 2 do
-    local member, score = top[i], tonumber(top[i + 1])
-    if member == 'number' then
-      state.number, others = (score - AFTER_ALL) / 2, others + 1
-    elseif string.sub(member, 1, 6) == 'closed' then
-      state.closed_member, state.closed, others = member, parse_closed(member, limit), others + 1
-    else
-      state.last = score
-      state.total = redis.call('ZCARD', key) - others
-      break
+  elseif top[1] then
+    state.header, state.number, state.digits = top[1], math.floor((top[2] - AFTER_ALL) / 32), top[2] % 32 / 2
+    state.last = tonumber(top[3] and string.match(top[3], '^s(%d+)') or 0)
+    state.latest = state.last
+    local from, till, cost, count, period_us = string.match(top[1], '^~(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
+    if tonumber(count or 0) == limit.count and tonumber(period_us) == limit.period_us then
+      state.closed = { from = tonumber(from), till = tonumber(till), cost = tonumber(cost) }
     end
   end
   return state
 end
 
--- How many stored tokens are before an instant.
+-- How many stored tokens are before an instant, and how many starts.
 local function stored_before(state, at)
-  if state.total == 0 or at > state.last then
-    return state.total
-  end
-  if not state.counted[at] then
-    state.counted[at] = redis.call('ZCOUNT', state.key, '-inf', '(' .. int(at))
-  end
-  return state.counted[at]
-end
-
--- The last of the runs whose `field` is not above a value, or 0. Fields rise from
--- run to run.
-local function last_run(runs, field, value)
-  local low, high = 0, #runs
-  while low < high do
-    local middle = math.ceil((low + high) / 2)
-    if runs[middle][field] <= value then
-      low = middle
-    else
-      high = middle - 1
+  at = math.min(at, state.last + 1)
+  if not state.tokens[at] then
+    local is_all = at > state.last and state.digits == 0
+    local starts = is_all and redis.call('ZCARD', state.key) - 1 or redis.call('ZCOUNT', state.key, '(0', '(' .. int(at))
+    state.tokens[at], state.starts[at] = starts, starts
+    for digit = 1, state.digits do
+      local more = redis.call('ZLEXCOUNT', state.key, '[' .. KINDS[digit], '(' .. KINDS[digit] .. string.format(AT, at))
+      state.tokens[at] = state.tokens[at] + 2 ^ (digit - 1) * more
     end
   end
-  return low
+  return state.tokens[at], state.starts[at]
+end
+
+-- How many of the runs come first whose `field` is not above a value, and how many
+-- tokens they took. Fields rise from run to run.
+local function first_runs(state, field, value)
+  local low, high = 0, #state.runs
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local is_behind = state.runs[middle + 1][field] <= value
+    low, high = is_behind and middle + 1 or low, is_behind and high or middle
+  end
+  return low, low > 0 and state.runs[low].taken or 0
 end
 
 -- How many tokens are before an instant.
 local function tokens_before(state, at)
-  local run = state.runs[last_run(state.runs, 'at', at - 1)]
-  return stored_before(state, at) + (run and run.taken or 0)
+  local _, taken = first_runs(state, 'at', at - 1)
+  return stored_before(state, at) + taken
 end
 
--- The instant of a token, by its place in time, from 0.
+-- The instant of a token, by its place in time, from 0. Of one instant, those come first
+-- that were stored. A stored one is looked for among the starts that can have it: each
+-- has one token, and all together have only so many more.
 local function token_at(state, place)
-  local run = state.runs[last_run(state.runs, 'place', place)]
-  if run then
-    if place < run.place + run.tokens then
-      return run.at
+  local i, taken = first_runs(state, 'ends', place)
+  local run, stored = state.runs[i + 1], place - taken
+  if run and run.begins <= place then
+    return run.at
+  end
+  local tokens, starts = stored_before(state, state.last + 1)
+  local low, high = math.max(0, stored - tokens + starts), math.min(stored, starts - 1)
+  while true do
+    local middle = math.floor((low + high) / 2)
+    local rank = int(starts - middle)
+    local at = state.slots[rank] or tonumber(string.sub(redis.call('ZREVRANGE', state.key, rank, rank)[1], 2, 17))
+    state.slots[rank] = at
+    if low == high then
+      return at
+    elseif stored_before(state, at + 1) > stored then
+      high = middle
+    else
+      low = middle + 1
     end
-    place = place - run.taken
-  end
-  return tonumber(redis.call('ZRANGE', state.key, int(place), int(place), 'WITHSCORES')[2])
-end
-
--- The instant of the last token, or nil.
-local function last_token(state)
-  local run = state.runs[#state.runs]
-  return run and math.max(run.at, state.last or 0) or state.last
-end
-
--- Keeps what a long search has found: nothing of that cost passes in between.
-local function close(state, cost, from, till, now)
-  local closed = state.closed
-  if not closed or closed.till <= now or cost < closed.cost or cost == closed.cost and from < closed.from then
-    state.closed = { from = from, till = till, cost = cost, is_new = true }
-  elseif cost == closed.cost and from <= closed.till and till > closed.till then
-    closed.till, closed.is_new = till, true
   end
 end
 
--- The first instant, not before `from`, at which no interval would get too much.
+-- The first instant, not before `from`, at which no interval would get too much; and
+-- in how many steps that was found: 0 if it may not be the first.
 --
 -- One token more than there is room for, all within a period, fills every interval
 -- that has the first and the last of them; an instant inside such an interval is
@@ -151,98 +153,67 @@ end
 -- begins a full interval around `at`, goes where that ends, and looks again. A
 -- token that begins none tells how far back the next candidate is.
 local function first_passing(state, limit, period_us, cost, from)
-  local room = limit.count - cost
-  local closed, at = state.closed, from
-  if closed and cost >= closed.cost and from >= closed.from and from < closed.till then
-    at = closed.till
-  end
-  local steps, known, is_full = 0, 0, nil
-  repeat
-    is_full = false
-    local first = math.max(known, tokens_before(state, at - period_us + 1))
-    local place = tokens_before(state, at + period_us) - 1 - room
-    known = place + 1
-    while place >= first and not is_full do
-      steps = steps + 1
-      local begins = token_at(state, place)
-      local candidate = tokens_before(state, begins + period_us) - 1 - room
-      is_full = candidate >= place
-      if is_full then
-        at = begins + period_us
-      end
-      place = candidate
+  local closed, steps, too_many = state.closed, 0, limit.count - cost + 1
+  local at = cost >= closed.cost and from >= closed.from and math.max(from, closed.till) or from
+  local place = tokens_before(state, at + period_us) - too_many
+  while place >= tokens_before(state, at - period_us + 1) do
+    local gives_up = steps >= LONG_SEARCH and long_steps >= MOST_LONG_STEPS
+    local begins = token_at(state, gives_up and tokens_before(state, state.latest + 1) - too_many or place)
+    local candidate = tokens_before(state, begins + period_us) - too_many
+    if gives_up or candidate >= place then
+      at = begins + period_us
+      candidate = tokens_before(state, at + period_us) - too_many
     end
-  until not is_full
+    place, steps = candidate, gives_up and 0 or steps + 1
+    long_steps = long_steps + (steps > LONG_SEARCH and 1 or 0)
+  end
   return at, steps
 end
 
+-- Keeps what a long search has found, unless what is known of a smaller cost is still of
+-- use.
 function sliding_log.earliest(state, limit, cost, from, now)
   local at, steps = first_passing(state, limit, limit.period_us, cost, from)
-  if steps >= LONG_SEARCH and at > from then
-    close(state, cost, from, at, now)
+  if steps >= LONG_SEARCH and (state.closed.till <= now or cost <= state.closed.cost) then
+    state.closed = { from = from, till = at, cost = cost }
   end
   return at
 end
 
-local function period_and_margin(limit)
-  return limit.period_us + math.min(MOST_MARGIN_US, math.floor(limit.period_us * MARGIN))
-end
-
-sliding_log.keeps_margin = true
-
 function sliding_log.spread(state, limit, cost, from)
-  return (first_passing(state, limit, period_and_margin(limit), cost, from))
+  return (first_passing(state, limit, state.apart_us, cost, from))
 end
 
-local function name_of(slot, number)
-  return int(slot) .. '/' .. string.format('%06d', number)
-end
-
--- Adds tokens to the run of an instant.
-local function add_tokens(state, at, tokens)
-  local runs = state.runs
-  local i = last_run(runs, 'at', at)
-  if i == 0 or runs[i].at < at then
-    local taken = i > 0 and runs[i].taken or 0
-    i = i + 1
-    table.insert(runs, i, {
-      at = at,
-      place = stored_before(state, at + 1) + taken, -- of its first token
-      tokens = 0,
-      taken = taken, -- by this and all earlier runs
-    })
+-- Lists the members of a start.
+local function list_members(state, list, name, cost, who)
+  list[#list + 1] = cost > 0 and 's' .. name .. '/' .. int(cost) .. '.' .. who or nil
+  local rest, digit = math.min(cost, MOST_TOKENS) - 1, 0
+  while rest > 0 do
+    digit = digit + 1
+    list[#list + 1] = rest % 2 == 1 and KINDS[digit] .. name or nil
+    rest = math.floor(rest / 2)
   end
-  runs[i].tokens = runs[i].tokens + tokens
-  runs[i].taken = runs[i].taken + tokens
-  for later = i + 1, #runs do
-    runs[later].place = runs[later].place + tokens
-    runs[later].taken = runs[later].taken + tokens
-  end
+  state.digits = math.max(state.digits, digit)
 end
 
--- Lists the tokens of a start from the one at `place` on, of as many as it has.
-local function list_tokens(list, name, place, tokens, cost)
-  for label = place, tokens - 1 do
-    list[#list + 1] = name .. '-' .. string.format('%09d', label)
+function sliding_log.take(state, _, cost, at, _, who)
+  local first, taken = first_runs(state, 'at', at)
+  local place = stored_before(state, at + 1) + taken
+  table.insert(state.runs, first + 1, { at = at, taken = taken + cost, begins = place, ends = place + cost })
+  for i = first + 2, #state.runs do
+    local run = state.runs[i]
+    run.taken, run.begins, run.ends = run.taken + cost, run.begins + cost, run.ends + cost
   end
-  if tokens > 1 then
-    list[#list + 1] = name .. '-' .. string.format('%09d', cost)
-  end
-end
-
--- The tokens of a new start.
-local function start_tokens(limit, name, who, cost)
-  local list = { name .. '.' .. who }
-  list_tokens(list, name, 2, math.min(cost, math.max(2, limit.count)), cost)
-  return list
-end
-
-function sliding_log.take(state, limit, cost, at, _, who)
-  add_tokens(state, at, cost)
-  state.number = state.number + 1
-  local members = start_tokens(limit, name_of(at, state.number), who, cost)
-  state.added[#state.added + 1] = { at = at, members = members }
+  state.number, state.latest = state.number + 1, math.max(state.latest, at)
+  list_members(state, state.added, string.format(NAME, at, state.number), cost, who)
   return state.number, 0
+end
+
+function sliding_log.take_each(state, limit, cost, requests, ...)
+  for _ = 2, requests do
+    sliding_log.take(state, limit, cost, ...)
+  end
+  return sliding_log.take(state, limit, cost, ...)
 end
 
 -- How many tokens nobody has who is less than that from now.
@@ -251,99 +222,79 @@ local function left_within(state, limit, period_us, now)
 end
 
 function sliding_log.passing(state, limit, cost, now)
-  return math.floor(left_within(state, limit, period_and_margin(limit), now) / cost)
-end
-
-function sliding_log.take_each(state, limit, cost, requests, at, now, who)
-  for _ = 1, requests do
-    sliding_log.take(state, limit, cost, at, now, who)
-  end
-  return state.number, 0
+  return math.floor(left_within(state, limit, state.apart_us, now) / cost)
 end
 
 -- What remains is what can not be refused now: slots ahead count if an interval
 -- has both them and now.
 function sliding_log.status(state, limit, now)
-  local last = last_token(state)
-  local reset_us = last and math.max(0, last + limit.period_us - now) or 0
-  if reset_us == 0 then
-    return limit.count, 0
-  end
-  return math.max(0, left_within(state, limit, limit.period_us, now)), reset_us
+  return math.max(0, left_within(state, limit, limit.period_us, now)), math.max(0, state.latest + limit.period_us - now)
 end
 
-local function remove(key, members)
-  for first = 1, #members, MOST_MEMBERS do
-    redis.call('ZREM', key, unpack(members, first, math.min(first + MOST_MEMBERS - 1, #members)))
+-- When so many more tokens may have started, besides those that are to be left over: a
+-- period after as many as are too many by now.
+function sliding_log.due(state, limit, n, keep, now)
+  local over = tokens_before(state, now - limit.period_us + 1)
+  local taken = tokens_before(state, state.latest + 1) - over
+  local lacking = taken + n + keep - limit.count
+  if lacking <= 0 then
+    return now
+  elseif lacking <= taken then
+    return token_at(state, over + lacking - 1) + limit.period_us
   end
+  return math.max(now, state.latest + limit.period_us) + math.floor((lacking - taken - 1) / limit.count) * limit.period_us
 end
 
-local function add(key, starts, number)
-  local arguments = { int(AFTER_ALL + 2 * number), 'number' }
-  for _, start in ipairs(starts) do
-    local score = int(start.at)
-    for _, member in ipairs(start.members) do
-      arguments[#arguments + 1], arguments[#arguments + 2] = score, member
-      if #arguments >= 2 * MOST_MEMBERS then
-        redis.call('ZADD', key, unpack(arguments))
-        arguments = {}
-      end
-    end
-  end
-  if #arguments > 0 then
-    redis.call('ZADD', key, unpack(arguments))
-  end
-end
-
--- How long a start is remembered.
-local function memory_us(limit)
-  return limit.period_us + math.min(limit.period_us, MOST_SET_BACK_US)
-end
-
--- Forgets what is old, or the oldest of it; tells whether there was any.
-local function forget_old(state, limit, now)
-  local old = now - memory_us(limit)
-  if stored_before(state, old + 1) == 0 then
+-- What a start really cost counts at its own instant, even if that is too much; 0 or
+-- less undoes it. One that was adjusted to nothing, or lost with Redis's data, comes
+-- back. A script call changes one start of a key, and only looks at the key before that.
+function sliding_log.adjust(state, limit, more, slot, now, number, _, who)
+  local name = string.format(NAME, slot, number)
+  local found = redis.call('ZRANGEBYLEX', state.key, '[s' .. name .. '/', '(s' .. name .. '0', 'LIMIT', 0, 1)
+  local cost, whose = string.match(found[1] or '', '^s%d+/%d+/(%d+)%.(.*)$')
+  local before = whose == who and tonumber(cost) or 0
+  if before == 0 and (more < 0 or slot <= now - limit.period_us) then
     return false
   end
-  local last = redis.call('ZRANGE', state.key, MOST_FORGOTTEN - 1, MOST_FORGOTTEN - 1, 'WITHSCORES')[2]
-  if last and tonumber(last) < old then
-    old = tonumber(last)
-  end
-  redis.call('ZREMRANGEBYSCORE', state.key, '-inf', int(old))
+  list_members(state, state.removed, name, before, who)
+  list_members(state, state.added, name, before + more, who)
+  state.number, state.latest = math.max(state.number, number), math.max(state.latest, slot)
+  state.closed.till = more < 0 and 0 or state.closed.till
   return true
 end
 
--- Keeps what is known to be closed. What was forgotten closed nothing from now on,
--- but a clock set far back could come to where it did.
-local function save_closed(state, limit, now, has_forgotten)
-  local closed = state.closed
-  if closed and (closed.is_new or has_forgotten) then
-    closed.from = math.max(closed.from, now)
-    closed.is_new = true
-  end
-  if state.closed_member and (not closed or closed.is_new) then
-    redis.call('ZREM', state.key, state.closed_member)
-  end
-  if closed and closed.is_new and closed.till > closed.from then
-    local numbers = { closed.from, closed.till, closed.cost, limit.count, limit.period_us }
-    for i, number in ipairs(numbers) do
-      numbers[i] = int(number)
-    end
-    redis.call('ZADD', state.key, int(AFTER_ALL), 'closed/' .. table.concat(numbers, '/'))
-  end
+-- A start that will not be is as if it had never been, wherever its slot is.
+function sliding_log.give_back(state, limit, _, slot, now, number, _, who)
+  return sliding_log.adjust(state, limit, -math.huge, slot, now, number, 0, who)
 end
 
 -- The key lives as long as the last start that it had when this call began, even if
--- that is undone: its number is not to be given again.
+-- that is undone: its number is not to be given again. What is forgotten closes nothing
+-- from now on, but a clock set far back could come to where it did.
 function sliding_log.save(state, limit, now, key)
-  local left_us = last_token(state) + memory_us(limit) - now
-  if left_us <= 0 then
-    redis.call('DEL', key)
-    return
+  local memory_us, closed = limit.period_us + math.min(limit.period_us, MOST_SET_BACK_US), state.closed
+  closed.from = math.max(closed.from, now)
+  local header = closed.from < closed.till
+    and string.format('~%d/%d/%d/%d/%d', closed.from, closed.till, closed.cost, limit.count, limit.period_us) or '~'
+  state.removed[#state.removed + 1] = state.header ~= header and state.header or nil
+  if #state.removed > 0 then
+    redis.call('ZREM', key, unpack(state.removed))
   end
-  remove(key, state.removed)
-  add(key, state.added, state.number)
-  save_closed(state, limit, now, forget_old(state, limit, now))
-  redis.call('PEXPIRE', key, int(ttl_ms(left_us)))
+  local arguments = { int(AFTER_ALL + 2 * (16 * state.number + state.digits)), header }
+  for i, member in ipairs(state.added) do
+    arguments[2 * i + 1], arguments[2 * i + 2] = string.sub(member, 1, 1) == 's' and string.sub(member, 2, 17) or '0', member
+  end
+  for first = 1, #arguments, MOST_ARGUMENTS do
+    redis.call('ZADD', key, unpack(arguments, first, math.min(first + MOST_ARGUMENTS - 1, #arguments)))
+  end
+  redis.call('PEXPIRE', key, int(ttl_ms(state.latest + memory_us - now))) -- which removes it if that is no time
+  if stored_before(state, now - limit.period_us + 1) > 0 then
+    local ends = now - memory_us + 1
+    local last = redis.call('ZRANGEBYSCORE', key, '(0', '(' .. int(ends), 'LIMIT', MOST_FORGOTTEN - 1, 1)[1]
+    ends = last and string.sub(last, 2, 17) + 1 or ends
+    redis.call('ZREMRANGEBYSCORE', key, '(0', '(' .. int(ends))
+    for digit = 1, state.digits do
+      redis.call('ZREMRANGEBYLEX', key, '[' .. KINDS[digit], '(' .. KINDS[digit] .. string.format(AT, ends))
+    end
+  end
 end

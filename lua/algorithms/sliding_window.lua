@@ -403,17 +403,22 @@ function sliding_window.status(state, limit, now)
   return math.max(0, limit.count - state.total), (state.newest + limit.span + 1) * limit.extra - now
 end
 
--- What counts until `till` is not left, and whole periods bring it all again.
-function sliding_window.supply(state, limit, till, now)
-  local oldest, counted = bucket_of(limit, till) - limit.span, 0
+-- When so many more tokens may have started, besides those that are to be left over.
+function sliding_window.due(state, limit, n, keep, now)
+  local lacking = state.total + n + keep - limit.count
+  if lacking <= 0 then
+    return now
+  end
   unpack_buckets(state)
-  for i = #state.at, 1, -1 do
-    if state.at[i] >= oldest then
-      counted = counted + state.costs[i]
+  local counted = 0
+  for i = 1, #state.at do
+    counted = counted + state.costs[i]
+    if counted >= lacking then
+      return math.max(now, (state.at[i] + limit.span + 1) * limit.extra)
     end
   end
-  local periods = math.floor((till - now) / (limit.period_us + limit.extra))
-  return math.max(0, (1 + periods) * limit.count - counted)
+  return math.max(now, ((state.newest or bucket_of(limit, now)) + limit.span + 1) * limit.extra)
+    + math.floor((lacking - counted - 1) / limit.count) * (limit.period_us + limit.extra)
 end
 
 function sliding_window.store(state, limit, now)

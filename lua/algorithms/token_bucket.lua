@@ -364,24 +364,15 @@ function token_bucket.status(state, limit, now)
   return max(0, limit.capacity - used), debt_us
 end
 
--- Exactly those that pass one by one, as far as no slot was put off.
-function token_bucket.supply(state, limit, till, now)
-  local line, ends, tokens = { tat = state.tat, part = state.part }, till + limit.full_us, 0
-  local latest = state.put_off and latest_tats(state, limit)
-  for i, slot in ipairs(state.put_off or {}) do
-    if slot.at > till then
-      ends = min(ends, latest[i])
-      break
-    end
-    start(line, limit, slot.cost, slot.at)
+-- When so many more tokens may have started, besides those that are to be left over.
+function token_bucket.due(state, limit, n, keep, now)
+  if state.put_off then
+    local cost = min(n + keep, limit.capacity)
+    return put_off.earliest(state, limit, cost, now) + (worth(limit, n + keep - cost))
   end
-  for _, free in ipairs(state.free or {}) do
-    tokens = tokens + (free.slot <= till and free.cost or 0)
-  end
-  if line.tat < now then
-    line.tat, line.part = now, 0
-  end
-  return tokens + max(0, tokens_in(limit, ends - limit.full_us - line.tat, line.part) + limit.capacity)
+  local line = { tat = state.tat, part = state.part }
+  start(line, limit, n + keep, now)
+  return max(now, line.tat + min(line.part, 1) - limit.full_us)
 end
 
 function token_bucket.store(state, limit, now)

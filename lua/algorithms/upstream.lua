@@ -146,24 +146,23 @@ function upstream.horizon(state)
   return state.kind == WINDOWS and state.until_us + state.window_us or math.huge
 end
 
-function upstream.supply(state, limit, till, now)
+-- When so many more tokens may have started, besides those that are to be left over:
+-- evenly, where a window begins.
+function upstream.due(state, limit, n, keep, now)
+  local lacking = n + keep
   if state.closed_us > now then
-    local since = till - math.max(state.closed_us, state.reopens_us)
-    return since < 0 and 0 or 1 + math.floor(since * limit.count / limit.period_us)
+    return math.max(state.closed_us, state.reopens_us) + math.floor((lacking - 1) * limit.period_us / limit.count)
   elseif state.kind == REFILLS then
-    local since = till - math.max(now, state.until_us)
-    return math.max(0, usable(state, limit) + math.floor(since * state.quota / state.window_us))
-  elseif state.kind == 0 then
-    return math.huge
-  end
-  local tokens = math.max(0, left(state, limit))
-  if till < state.until_us then
-    return tokens
+    return math.max(now, math.max(now, state.until_us) + worth(state, lacking - usable(state, limit)))
+  elseif state.kind == 0 or lacking <= left(state, limit) then
+    return now
   elseif state.quota == 0 then
-    return math.huge
+    return state.until_us
   end
-  local paced = math.max(1, math.floor((till - state.until_us) * state.quota / state.window_us))
-  return tokens + math.max(0, math.min(paced, usable(state, limit)) - state.ahead)
+  local before = state.ahead + lacking - math.max(0, left(state, limit)) - 1
+  local windows = math.floor(before / usable(state, limit))
+  return state.until_us + windows * state.window_us
+    + math.floor((before - windows * usable(state, limit)) * state.window_us / state.quota)
 end
 
 -- -1 where nothing is known.

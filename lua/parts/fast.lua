@@ -74,7 +74,7 @@ local function answer_fast()
   local name, line_start = 2 + 9 * limits_in_all, 0
   local run = name + 1
   if ARGV[name] == 'ask' and not raw[2] then
-    run, line_start = name + 6 + ARGV[name + 5], 5
+    run, line_start = name + 1 + ARGV[name + 1], 3
   elseif ARGV[name] ~= 'reserve' then
     return nil
   end
@@ -83,10 +83,7 @@ local function answer_fast()
     return nil
   end
   local costs = run + 2 + line_start
-  local granted = 1
-  if line_start > 0 and ARGV[name + 6] ~= '' and ARGV[run + 7] ~= '0' then
-    granted = ARGV[run + 7] + 0 -- its place
-  end
+  local granted = line_start > 0 and math.max(1, ARGV[run + 5] + 0) or 1 -- its place, if it had one
   local reply = { now, times, now, granted, 0, 0, 0, 0, 0, 0 }
   local values, ttls, last, use_by = {}, {}, times > 1 and {}, 0
   for i = 1, limits_in_all do

@@ -1,144 +1,204 @@
 -- line: the waiting line of a policy. It only says who is asked next; whether that
 -- task may start is decided by the limits alone.
 --
--- Between lanes it is start-time fair queueing (Goyal, Vin, Cheng 1996): each lane
--- with tasks to wake has a start tag; the lane with the smallest is served, its tag
--- is the virtual time then, and its next tag is larger by the share that its task
--- took, divided by its weight. A lane that comes back begins at the virtual time, or
--- at its own tag if that is later: idleness is no credit. A task's share is the
--- longest time that one of the shared limits takes to make up for its cost (the
--- dominant resource of Ghodsi et al. 2011).
+-- Tasks that are counted by the same keys, and are of one queue, form a row: first in,
+-- first out. A task stays in its row until it starts or leaves. Each row has a cursor:
+-- tasks up to it were woken, and may ask; a woken task that is denied moves the cursor
+-- back. So a task that never asks keeps nobody waiting: the cursor has passed it.
 --
--- Within a lane, tasks that are counted by the same keys form a row: first in, first
--- out. The rows of a lane are served by the age of their heads. A row whose own keys
--- are exhausted is held until they are not, and is in nobody's way.
+-- Rows belong to lanes, and are served there by the age of their heads. Between lanes it
+-- is start-time fair queueing (Goyal, Vin, Cheng 1996): the lane with the smallest tag is
+-- served, its tag is the virtual time then, and its next tag is larger by the share that
+-- its task took, divided by its weight. A lane that comes back begins at the virtual
+-- time, or at its own tag if that is later: idleness is no credit. A task's share is the
+-- longest time that one of the shared limits takes to make up for its cost (the dominant
+-- resource of Ghodsi et al. 2011).
 --
--- An urgent task is taken to have come a day before it did. One that finds its
--- tokens asks for them whoever else of its row is in line; and where limits keep some
--- for such tasks, they are served from those when it is nobody else's turn.
+-- How many are woken is what the limits' own states say that may start until soon, less
+-- those who were woken and are about to ask. A row that lacks tokens of its own is held
+-- until they are there; one of whose woken tasks few ask is held for longer each time.
 --
--- A woken task has left its row and is expected to ask. Until it does, its ticket
--- remembers its place, and until when the wake is believed in.
+-- An urgent task is taken to have come a day before it did, in a row of its own. Where
+-- limits keep something for such tasks, these rows are served before all lanes.
 --
 -- Nobody can tell when a slot of a concurrency limit will be free, but how many are in
 -- a while. So some tasks are woken ahead of that: when they ask they are told to stand
 -- by, with a worker but without a slot. Whoever ends a lease hands it to the first of
--- them, and calls it. The ticket of one who stands by is its sign of life.
+-- them, and calls it.
 --
 -- All keys begin with the line's own, KEYS[2]; tasks that are to stand in line by other
 -- attributes have another one:
---   ""            "<virtual time>,<tasks>,<last place given>,<instant of the next wake>,
---                 <instant until which all keys are kept>"; missing: nobody is in line
---   /row:<row>    sorted set: "<costs>/<task>" by its place, the instant in us at which
---                 it came; costs are as "3,1", or nothing if all are 1; before them
---                 stands "!" if the task is urgent
---   /rows:<lane>  sorted set: rows that are not held, by the place of their heads;
---                 not kept where a lane has but one row
---   /ready        sorted set: lanes that have such rows, by start tag
---   /lanes        sorted set: other lanes' tags, as long as they are ahead
---   /held         sorted set: held rows, by the instant at which they are looked at
+--   ""            as META names it; missing: nobody is in line
+--   /row:<row>    sorted set: members by their places, the instants in us at which they
+--                 came. A member is "<costs>/<task>", costs as "3,1", or nothing if all
+--                 are 1
+--   /cursors      hash: of each row "<cursor>,<silence>,<weight>,<kept_us>,<is_listed>": the
+--                 place of the last that was woken, how often some did not ask since one
+--                 did, the weight of its lane, until when its key is kept, and 1 if the row is in
+--                 one of the next three
+--   /rows:<lane>  sorted set: rows that may be served, by the place of their heads
+--   /ready        sorted set: lanes by their tags, if they have such rows or are ahead
+--   /held         sorted set: other rows, by the instant at which they are looked at
 --   /lacking:<state key>
 --                 sorted set: those of them that look as soon as something comes back
 --                 there, by their lanes' tags
---   /weights      hash: the weights of lanes that have another than 1
---   /urgent       sorted set: rows that have urgent tasks, or had, by the place of one;
---                 where limits keep something
---   /woken        hash: "<costs>/<task>" to its ticket:
---                 "<place>,<until_us>,<times woken>,<share>,<turn>/<row>"; times woken is 0
---                 if it stands by, and turns are in the order of waking; a negative share
---                 and no row if it was recalled from another line
+--   /woken        sorted set: names of tasks that are about to ask, by the instant of
+--                 their waking. A name is "<length of row>|<row><member>"
+--   /late         sorted set: names of those that did not, or stand by, by the instant
+--                 at which they are woken again
 --   /standing:<state key>
---                 sorted set: "<free>,<cost>/<task>" of those who stand by for a slot there,
+--                 sorted set: "<free>,<cost>/<name>" of those who stand by for a slot there,
 --                 by their turns; a slot is theirs if that much is free
 --   /asked        hash: how often tasks were sent back into line that asked again
---   /leader       who wakes now
+--   /recalled     sorted set: tasks that stood in another line, by their places there
 -- and one key is the policy's: "rm:{policy}/lines", a set of the keys of the lines that
 -- have somebody in them, so that none is forgotten; it is kept for a month after a line
 -- has begun, which is longer than any line should be.
 --
 -- A row is the values of its attributes as netstrings (Bernstein 1997), the lane's
--- first: "2:42,3:eu1,".
+-- first, and the queue as the last: "2:42,3:eu1,7:default,". That of urgent tasks begins
+-- with "!". The `value` of a limit says which of them counts there, 0 for none.
 --
--- The `value` of a limit says which of them counts there, 0 for none.
---
--- ARGV begins with:
---   has_lane      1 if the first value of a row is its lane
---   one_row       1 if a lane has one row
-local line = { has_lane = next_number() == 1, one_row = next_number() == 1 }
+-- ARGV, behind what parts/policy.lua says, begins with has_lane: 1 if the first value of a
+-- row is its lane.
+local line = { has_lane = next_number() == 1 }
+
+-- The lane of rows of urgent tasks where limits keep something for them: no task's own.
+local URGENT_LANE = '\0'
 
 -- How much earlier than it did an urgent task is taken to have come.
 local URGENT_US = 24 * 3600 * 1000000
+line.urgent_us = URGENT_US
 
--- Keys are kept for this much longer than the last task's backstop.
-local KEPT_US = 24 * 3600 * 1000000
+-- Keys are kept for this much longer than the last task's backstop, and a little more, so
+-- that this seldom changes.
+local KEPT_US, KEPT_STEP_US = 24 * 3600 * 1000000, 3600 * 1000000
 local LISTED_MS = '2678400000'
 
--- A tag as it is kept: never a whole number, for an embedded server writes 300000000 as
--- "3e+8", which its own Lua does not take for a number.
-function line.tag_text(tag)
-  return string.format('%.2f1', tag)
+local META = {
+  'virtual', -- time, as a tag
+  'count', 'last', -- of tasks; the last place given
+  'wake_at', -- when wake is called next; 0 for not before a signal
+  'kept', -- until when all keys are
+  'lag', -- how long woken tasks took to ask of late
+  'recalled', -- until when some may come who stood in another line
+  'term', -- until when the leader is the one to wake
+}
+local META_PATTERN = '^' .. string.rep('([^,]+),', #META) .. '(.*)$'
+
+do
+  local fields = { string.match(raw[2] or '', META_PATTERN) }
+  line.is_there = #fields > 0
+  for i, name in ipairs(META) do
+    line[name] = tonumber(fields[i] or 0)
+  end
+  line.leader = fields[#META + 1] or ''
 end
 
 local function line_key(kind, name)
   return KEYS[2] .. '/' .. kind .. (name and ':' .. name or '')
 end
 
-do
-  local text = raw[2]
-  local v, count, last, wake_at, kept = string.match(text or '', '^([^,]+),(%d+),(%d+),(%d+),(%d+)$')
-  line.is_there = v ~= nil
-  line.virtual = tonumber(v or '0.001')
-  line.count, line.last = tonumber(count or 0), tonumber(last or 0)
-  line.wake_at, line.kept = tonumber(wake_at or 0), tonumber(kept or 0)
+-- A tag as it is kept: never a whole number, for an embedded server writes 300000000 as
+-- "3e+8", which its own Lua does not take for a number.
+local function tag_text(tag)
+  return string.format('%.2f1', tag)
 end
 
--- The values of a row's attributes.
-local function values_of(row)
-  local values, from = {}, 1
-  while from <= #row do
-    local colon = string.find(row, ':', from, true)
-    local length = tonumber(string.sub(row, from, colon - 1))
-    values[#values + 1] = string.sub(row, colon + 1, colon + length)
-    from = colon + length + 2
+-- Changes a key of the line, if there is anything to change.
+local function change(command, key, arguments)
+  if #arguments > 0 then
+    redis.call(command, key, unpack(arguments))
+    if command ~= 'ZREM' and command ~= 'HDEL' then
+      redis.call('PEXPIRE', key, int(ttl_ms(line.kept - now)))
+    end
   end
-  return values
 end
 
--- What a ticket says.
-local function parse_ticket(text)
-  local place, till, times, share, turn, row = string.match(text, '^(%d+),(%d+),(%d+),([^,]+),(%d+)/(.*)$')
-  return { place = tonumber(place), till = tonumber(till), times = tonumber(times), share = tonumber(share),
-    turn = tonumber(turn), row = row }
+-- The rows that a call has to do with, by their names.
+local rows = {}
+
+local function row_named(name)
+  local row = rows[name]
+  if not row then
+    row = { name = name, key = line_key('row', name), urgent = string.sub(name, 1, 1) == '!', values = {} }
+    local from = row.urgent and 2 or 1
+    while from <= #name do
+      local colon = string.find(name, ':', from, true)
+      from = colon + tonumber(string.sub(name, from, colon - 1)) + 2
+      row.values[#row.values + 1] = string.sub(name, colon + 1, from - 2)
+    end
+    row.lane = line.has_lane and row.values[1] or ''
+    rows[name] = row
+  end
+  return row
 end
 
-local function ticket_of(place, till, times, share, turn, row)
-  return table.concat({ int(place), int(till), int(times), string.format('%.3f', share), int(turn) }, ',') .. '/' .. row
+-- Reads what is known of a row, once.
+local function know(row)
+  if not row.cursor then
+    local text = line.is_there and redis.call('HGET', line_key('cursors'), row.name) or ''
+    local cursor, silence, weight, kept_us, listed = string.match(text, '^(%d+),(%d+),(%d+),(%d+),(%d)$')
+    row.cursor, row.silence, row.kept = tonumber(cursor or 0), tonumber(silence or 0), tonumber(kept_us or 0)
+    row.is_listed, weight = listed == '1', tonumber(weight or 1)
+    row.is_changed, row.weight = row.weight ~= nil and row.weight ~= weight, row.weight or weight
+  end
+  return row
 end
 
-local function lane_of(row)
-  return line.has_lane and values_of(row)[1] or ''
+-- Writes it, and keeps the rows' keys for as long as the line; rows without a task are
+-- forgotten.
+local function write_cursors()
+  local texts, empty = {}, {}
+  for name, row in pairs(rows) do
+    if row.size == 0 then
+      empty[#empty + 1] = name
+    elseif row.is_changed then
+      texts[#texts + 1] = name
+      texts[#texts + 1] = string.format('%d,%d,%d,%d,%d', row.cursor, row.silence, row.weight, line.kept, row.is_listed and 1 or 0)
+      if row.kept < line.kept then
+        redis.call('PEXPIRE', row.key, int(ttl_ms(line.kept - now)))
+      end
+    end
+  end
+  change('HSET', line_key('cursors'), texts)
+  change('HDEL', line_key('cursors'), empty)
 end
 
-function line.is_urgent(member)
-  return string.sub(member, 1, 1) == '!'
+-- Lets a row be served whose first task that was not woken came at that place.
+local function list_row(row, place)
+  local lane = kept and row.urgent and URGENT_LANE or row.lane
+  change('ZADD', line_key('rows', lane), { 'LT', int(place), row.name })
+  change('ZADD', line_key('ready'), { 'GT', tag_text(lane == URGENT_LANE and 0 or line.virtual), lane })
+  row.is_changed, row.is_listed = true, true
+end
+
+local function name_of(row, member)
+  return #row.name .. '|' .. row.name .. member
+end
+
+-- The row and the member of a name.
+local function parse_name(name)
+  local bar = string.find(name, '|', 1, true)
+  local length = tonumber(string.sub(name, 1, bar - 1))
+  return row_named(string.sub(name, bar + 1, bar + length)), string.sub(name, bar + length + 1)
 end
 
 -- The costs of a member of a row, and its task.
 local function parse_member(member)
-  local slash = string.find(member, '/', 1, true)
-  local costs = {}
+  local slash, costs = string.find(member, '/', 1, true), {}
   for cost in string.gmatch(string.sub(member, 1, slash - 1), '%d+') do
     costs[#costs + 1] = tonumber(cost)
   end
-  for i = 1, #limits do
-    costs[i] = costs[i] or 1
+  for i = #costs + 1, #limits do
+    costs[i] = 1
   end
   return costs, string.sub(member, slash + 1)
 end
 
--- How a task stands by for a slot.
-local function standing_member(asked, cost, who)
-  return int(asked) .. ',' .. int(cost) .. '/' .. who
+-- How a task of those costs stands by for a slot of the limit i.
+local function standing_member(i, row, costs, name)
+  return int(costs[i] + (kept and not row.urgent and kept[i] or 0)) .. ',' .. int(costs[i]) .. '/' .. name
 end
 
 -- How long the limits take to make up for a task's costs: the slowest of those that
@@ -147,10 +207,7 @@ end
 local function times_of(costs, by_time)
   local shared_us, slowest_us = 0, 0
   for i, limit in ipairs(limits) do
-    local us = costs[i] * limit.period_us / limit.count
-    if by_time and limit.algorithm.renew then
-      us = 0
-    end
+    local us = by_time and limit.algorithm.renew and 0 or costs[i] * limit.period_us / limit.count
     slowest_us = math.max(slowest_us, us)
     if limit.value == 0 then
       shared_us = math.max(shared_us, us)
@@ -165,33 +222,11 @@ local function share_of(costs, weight)
   return (shared_us > 0 and shared_us or slowest_us) / weight
 end
 
--- The first instant, not before `from`, at which a request passes the limits at
--- these places, as a task of the line is to: evenly, even where a window is open
--- that has room for all at once. Infinite if none can be told, because a limit lacks
--- something that comes back with tasks, not with time; then also an instant at which
--- it may be there, and the limit.
-local function paced_instant(places, own, costs, from, who)
-  local at = from
-  local moved
-  repeat
-    moved = false
-    for _, i in ipairs(places) do
-      local limit = limits[i]
-      if costs[i] <= limit.capacity then
-        local algorithm, state = limit.algorithm, own[i]
-        local since = algorithm.spread == algorithm.earliest and now or 0
-        local earliest = algorithm.spread(state, limit, costs[i], at, since, who)
-        if algorithm.horizon and earliest > now
-          and algorithm.horizon(state, limit, now, costs[i], who) <= earliest then
-          return math.huge, earliest, i
-        end
-        if earliest > at then
-          at, moved = earliest, true
-        end
-      end
-    end
-  until not moved or #places == 1
-  return at, at
+-- Keeps all keys until that long after an instant.
+function line.keep_until(at)
+  if line.kept < at + KEPT_US then
+    line.kept = at + KEPT_US + KEPT_STEP_US
+  end
 end
 
 -- Lists the line, or takes it off the list.
@@ -203,16 +238,9 @@ end
 
 -- Writes what has become of the line as a whole.
 function line.save()
-  line.kept = math.max(line.kept, now + KEPT_US)
-  local numbers = { line.count, line.last, line.wake_at, line.kept }
-  for i = 1, #numbers do
-    numbers[i] = int(numbers[i])
+  local fields = { tag_text(line.virtual) }
+  for i = 2, #META do
+    fields[i] = int(line[META[i]])
   end
-  redis.call('SET', KEYS[2], line.tag_text(line.virtual) .. ',' .. table.concat(numbers, ','),
-    'PX', int(ttl_ms(line.kept - now)))
-end
-
--- Makes a key of the line live as long as the line.
-function line.keep(key)
-  redis.call('PEXPIRE', key, int(ttl_ms(line.kept - now)))
+  redis.call('SET', KEYS[2], table.concat(fields, ',') .. ',' .. line.leader, 'PX', int(ttl_ms(line.kept - now)))
 end

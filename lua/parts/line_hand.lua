@@ -13,7 +13,8 @@ local function hand_slots(key, state_key, limit, state, last, held_us)
   local first = redis.call('ZRANGEBYSCORE', standing, '-inf', last, 'LIMIT', 0, MOST_HANDED)
   local handed = {}
   for i = 1, #first do
-    local asked, cost, task = string.match(first[i], '^(%d+),(%d+)/(.*)$')
+    local asked, cost, length, name = string.match(first[i], '^(%d+),(%d+)/(%d+)|(.*)$')
+    local task = string.match(string.sub(name, length + 1), '/(.*)$')
     if not limit.algorithm.hand(state, limit, tonumber(asked), tonumber(cost), now, task, now + HANDED_US) then
       break
     end

@@ -4,174 +4,156 @@
 -- way back from asynq.
 --
 -- ARGV, behind those of parts/line.lua:
---   idle_us    a slot within this is about to be wasted
---   wake_us    how far ahead the slot of a woken task may lie
---   requests   how many there are, and for each:
---     member   how its task stands in line; empty for one that does not
-local idle_us, woken_wait_us = next_number(), next_number()
-local first_member = argument + 1
-local line_members = first_member
-local line_requests = next_number()
-argument = argument + line_requests
+--   idle_us      a slot within this is about to be wasted
+--   patience_us  how far ahead the slot of a woken task may lie
+--   rows         how many there are, and for each its name and its lane's weight
+--   requests     how many there are, and for each:
+--     member, row   how its task stands in line, and the number of its row; 0 for one that
+--                   does not heed the line
+line.idle_us = next_number()
+local patience_us = next_number()
+local own_rows, asking = {}, {}
 
-local all_limits = {}
-for i = 1, #limits do
-  all_limits[i] = i
+for i = 1, next_number() do
+  own_rows[i] = row_named(next_text())
+  own_rows[i].weight, own_rows[i].members, own_rows[i].left = next_number(), {}, {}
+end
+for i = 1, next_number() do
+  local member, row = next_text(), own_rows[next_number()]
+  asking[i] = row and { member = member, row = row, name = name_of(row, member) } or false
+  if row then
+    row.members[#row.members + 1] = member
+  end
 end
 
--- What this call knows of rows and lanes.
-local line_rows, line_tags, left_woken, started, joined = {}, {}, {}, {}, false
-
-local function line_row(name)
-  local row = line_rows[name]
-  if not row then
-    local key = line_key('row', name)
-    row = { name = name, key = key, lane = lane_of(name), size = line.is_there and redis.call('ZCARD', key) or 0 }
-    line_rows[name] = row
-  end
-  return row
+for _, row in ipairs(own_rows) do
+  row.size = know(row) and line.is_there and redis.call('ZCARD', row.key) or 0
+  row.places = row.size > 0 and redis.call('ZMSCORE', row.key, unpack(row.members)) or {}
+  row.asked = 0
 end
 
--- A lane's tag, and the key that it stands in.
-local function line_tag(lane)
-  local tag = line_tags[lane]
-  if not tag then
-    local key = line_key('ready')
-    local value = line.is_there and redis.call('ZSCORE', key, lane)
-    if not value then
-      key = line_key('lanes')
-      value = line.is_there and redis.call('ZSCORE', key, lane)
-    end
-    tag = { key = key, value = math.max(line.virtual, tonumber(value or 0)) }
-    line_tags[lane] = tag
+-- What this call changes.
+local tags, asked_before, stood, changed = {}, {}, {}, false
+
+-- A lane's tag.
+local function tag_of(lane)
+  if not tags[lane] then
+    local tag = line.is_there and redis.call('ZSCORE', line_key('ready'), lane)
+    tags[lane] = math.max(line.virtual, tonumber(tag or 0))
   end
-  return tag
+  return tags[lane]
 end
 
 local function move_tag(lane, by)
-  local tag = line_tag(lane)
-  tag.value = tag.value + by
-  redis.call('ZADD', tag.key, line.tag_text(tag.value), lane)
-  line.keep(tag.key)
+  tags[lane] = tag_of(lane) + by
+  change('ZADD', line_key('ready'), { tag_text(tags[lane]), lane })
 end
 
 -- Tells the dispatcher if it sleeps for longer than until `at`.
 local function signal(at)
-  if line.wake_at == 0 or at < line.wake_at + woken_wait_us then
+  if line.wake_at == 0 or at < line.wake_at + patience_us then
     line.wake_at = now
     redis.call('PUBLISH', line_key('signal'), '')
   end
 end
 
--- Lets an urgent task be looked for that is the first of a row that others wait in.
-local function hurry_row(row, at)
-  redis.call('ZADD', line_key('held'), 'XX', int(now), row.name)
+-- Lets a row be served: at once, or when it has tokens of its own.
+local function open_row(row, place, at, held_by)
+  local limit = limits[held_by]
+  if limit and limit.value > 0 and not limit.algorithm.renew and at > line.wake_at then
+    change('ZADD', line_key('held'), { int(at), row.name })
+    row.is_changed, row.is_listed = true, true
+  else
+    list_row(row, place)
+  end
   signal(at)
 end
 
--- Lets a row that was empty be served.
-local function open_row(row, at)
-  if not line.one_row then
-    redis.call('ZADD', line_key('rows', row.lane), int(row.head), row.name)
-    line.keep(line_key('rows', row.lane))
-  end
-  local tag = line_tag(row.lane)
-  if tag.key ~= line_key('ready') then
-    redis.call('ZREM', tag.key, row.lane)
-    tag.key = line_key('ready')
-    redis.call('ZADD', tag.key, line.tag_text(tag.value), row.lane)
-  end
-  line.keep(tag.key)
-  redis.call('HDEL', line_key('weights'), row.lane)
-  signal(at)
-end
+local asked = 0
 
--- The tickets of those that were woken, one for each request, or false.
-local line_tickets = line.is_there and line_requests > 0
-  and redis.call('HMGET', line_key('woken'), unpack(ARGV, line_members + 1, line_members + line_requests)) or {}
-
--- What the next requests have in common.
-local current = {}
-
--- Reads where the next requests stand.
-function line.next_row()
-  current.row, current.weight, current.defer_us = next_text(), next_number(), next_number()
-  current.place, current.may_stand = next_number(), next_number() == 1
-end
-
--- The next request's task, or nil if it has nothing to do with the line.
-function line.next_task()
-  line_members = line_members + 1
-  local member = ARGV[line_members]
-  if member == '' then
+-- The next request's task, or nil if it has nothing to do with the line; `run` is what its
+-- run tells of it.
+function line.next_task(run)
+  asked = asked + 1
+  local task = asking[asked]
+  if not task or not run then
     return nil
   end
-  local task = { member = member, row = current.row, weight = current.weight, defer_us = current.defer_us,
-    may_stand = current.may_stand, urgent = line.is_urgent(member) }
-  local ticket = line_tickets[line_members - first_member]
-  if ticket then
-    local was = parse_ticket(ticket)
-    task.place, task.share, task.turn, task.stands = was.place, math.max(0, was.share), was.turn, was.times == 0
-    task.is_recalled = was.share < 0
-  elseif current.place > 0 then
-    task.place = current.place
+  local row = task.row
+  row.asked = row.asked + 1
+  task.place = tonumber(row.places[row.asked] or nil)
+  task.defer_us, task.may_stand = run.defer_us, run.may_stand
+  task.came = run.place > 0 and run.place or nil -- its place, if it had one
+  if task.place then
+    if not line.is_measured then -- one of a call is enough
+      local woken = redis.call('ZSCORE', line_key('woken'), task.name)
+      local took = woken and now - woken or line.lag
+      line.lag, line.is_measured = took > line.lag and took or line.lag - math.floor((line.lag - took) / 4), true
+    end
+    task.is_next = redis.call('ZREM', line_key('woken'), task.name) == 1
+      or redis.call('ZREM', line_key('late'), task.name) == 1 or task.place <= row.cursor
+    changed = true
+  elseif line.recalled > now then
+    local place = redis.call('ZSCORE', line_key('recalled'), string.match(task.member, '/(.*)$'))
+    task.came = tonumber(place or task.came)
+  end
+  task.is_next = task.is_next or not task.place and run.place > 0
+  if row.silence > 0 then
+    -- Somebody of this row asks: it is not silent any more.
+    row.silence, row.is_changed, changed = 0, true, true
+    redis.call('ZADD', line_key('held'), 'XX', int(now), row.name)
+    signal(now)
   end
   return task
 end
 
--- Whether urgent tasks stand in a row.
-local function has_urgent(row)
-  return row.size > 0 and line.is_urgent(redis.call('ZRANGE', row.key, 0, 0)[1])
-end
-
 -- Whether a task has to leave the tokens to others.
 function line.is_behind(task)
-  if not line.is_there or task.place and not task.is_recalled then
+  if not line.is_there or task.is_next then
     return false
   end
-  local row = line_row(task.row)
-  if task.urgent and has_urgent(row) or not task.urgent and row.size > 0 then
-    return true
-  end
-  return not (task.urgent and kept) and line_tag(row.lane).value > line.virtual
+  local row = task.row
+  return row.size > 0 or not (task.row.urgent and kept) and tag_of(row.lane) > line.virtual
 end
 
 -- How far ahead a task's slot may lie. None is sent away from a slot that the next
 -- one would get.
 function line.patience(task, wait_us)
-  return math.max(wait_us, task.place and not task.is_recalled and woken_wait_us or idle_us)
+  return math.max(wait_us, task.is_next and patience_us or line.idle_us)
 end
 
--- The slot of a task that is behind others: one that nobody else will be in time for.
-function line.idle_slot(own, costs, from, who)
-  local at = paced_instant(all_limits, own, costs, from, who)
-  return at <= now + idle_us and at or nil
+local function leave(task)
+  local row = task.row
+  row.left[#row.left + 1] = task.member
+  row.size, changed = row.size - 1, true
+  if not task.is_next then
+    line.count = line.count - 1
+  end
 end
 
--- A task starts: it leaves the line, if it was there. Who has waited has paid for its
--- share when it was woken.
+-- A task starts: it leaves the line, if it was there. Who was woken has paid for its
+-- share then.
 function line.start(task, costs)
   if not line.is_there then
     return
   end
   if task.place then
-    left_woken[#left_woken + 1] = task.member
-    started[#started + 1] = task.member
-    if not task.is_recalled then
-      return
-    end
+    leave(task)
+    asked_before[#asked_before + 1] = task.member
   end
-  local row = line_row(task.row)
-  if row.size > 0 and redis.call('ZREM', row.key, task.member) == 1 then
-    row.size, line.count, joined = row.size - 1, line.count - 1, true
-    started[#started + 1] = task.member
+  if not (task.place and task.is_next) then
+    move_tag(task.row.lane, share_of(costs, task.row.weight))
   end
-  move_tag(row.lane, share_of(costs, task.weight))
 end
 
 -- When a task came that is asking, by which it has its place.
-local function came_at()
-  return math.max(now, line.last + 1)
+local function came_at(row)
+  return math.max(now, line.last + 1) - (row.urgent and URGENT_US or 0)
+end
+
+-- The instant of a place.
+local function since(row, place)
+  return row.urgent and place + URGENT_US or place
 end
 
 -- When a task is expected to start that stands at that position of its row, and that
@@ -181,12 +163,11 @@ local function expected_at(from, ahead, position, costs, by_time)
   return math.ceil(from + math.max(ahead * shared_us, (position - 1) * slowest_us))
 end
 
--- How many of the others in line are ahead of a task at that position of its row:
--- lanes take turns.
+-- How many of the others in line are ahead of a task at that position of its row: rows
+-- take turns.
 local function ahead_of(row, position, others)
-  line.lanes = line.lanes or redis.call('ZCARD', line_key('ready'))
-  local lanes = line.lanes + (line_tag(row.lane).key ~= line_key('ready') and 1 or 0)
-  return math.min(others, position * math.max(1, lanes) - 1)
+  line.rows = line.rows or redis.call('HLEN', line_key('cursors'))
+  return math.min(others, position * (line.rows + (row.kept == 0 and 1 or 0)) - 1)
 end
 
 -- Whether a task is not to stand in line. When a lease ends nobody can tell, so where
@@ -202,14 +183,13 @@ end
 -- Tells what join would of a task that is not in line, if it joined behind those that
 -- this call has told of.
 function line.look(task, costs, at)
+  local row = task.row
   line.is_there = true
-  local row = line_row(task.row)
-  local came = came_at()
-  local place = task.urgent and came - URGENT_US or came
-  local position = 1 + (task.urgent and redis.call('ZCOUNT', row.key, '-inf', int(place)) or row.size)
+  local place = came_at(row)
+  local position = 1 + row.size
   local expected = expected_at(at, ahead_of(row, position, line.count), position, costs)
-  row.size, line.count, line.last = row.size + 1, line.count + 1, came
-  return 2, expected, position, came
+  row.size, line.count, line.last = row.size + 1, line.count + 1, since(row, place)
+  return 2, expected, position, since(row, place)
 end
 
 -- A denied task takes its place: at the end of its row, or where it was. Returns 2, the
@@ -217,79 +197,55 @@ end
 -- if it is turned away. `at` is the first instant at which it would pass if it were
 -- alone, and `held_by` the limit that says so. A task that has `came` came then.
 function line.join(task, costs, at, held_by)
-  local row = line_row(task.row)
-  local came = task.came or came_at()
-  local place = task.place or task.urgent and came - URGENT_US or came
-  line.kept = math.max(line.kept, now + KEPT_US)
-  local added = redis.call('ZADD', row.key, 'NX', int(place), task.member)
-  if task.place then
-    left_woken[#left_woken + 1] = task.member
-    move_tag(row.lane, -(task.share or share_of(costs, task.weight)))
+  local row, is_new = task.row, not task.place
+  local place = task.place or task.came or came_at(row)
+  local position = is_new and row.size + 1
+  if not is_new or place <= line.last then
+    position = 1 + (is_new and redis.call('ZCOUNT', row.key, '-inf', '(' .. int(place)) or redis.call('ZRANK', row.key, task.member))
   end
-  local position = row.size + 1
-  if added == 0 or task.place or task.urgent or came <= line.last then
-    position = redis.call('ZRANK', row.key, task.member) + 1
-  end
-  local ahead = ahead_of(row, position, line.count + added - 1)
+  local ahead = ahead_of(row, position, line.count - (is_new and 0 or 1))
   local expected = expected_at(at, ahead, position, costs)
   if is_turned_away(task, costs, at, held_by, ahead, position) then
-    redis.call('ZREM', row.key, task.member)
-    if added == 0 then
-      row.size, line.count, joined = row.size - 1, line.count - 1, true
+    if not is_new then
+      leave(task)
     end
-    return 3, expected, position, task.urgent and place + URGENT_US or place
+    return 3, expected, position, since(row, place)
   end
 
-  line.last = math.max(line.last, came)
-  if added == 0 then
-    place = tonumber(redis.call('ZSCORE', row.key, task.member))
-  end
-  if added == 0 or task.place then
+  line.keep_until(math.max(now, 2 * expected - now))
+  if is_new then
+    redis.call('ZADD', row.key, 'NX', int(place), task.member)
+    row.size, line.count, line.last = row.size + 1, line.count + 1, math.max(line.last, since(row, place))
+  else
     redis.call('HINCRBY', line_key('asked'), task.member, 1)
-    line.keep(line_key('asked'))
+    redis.call('PEXPIRE', line_key('asked'), int(ttl_ms(line.kept - now)))
+    if task.is_next then
+      line.count = line.count + 1
+      move_tag(row.lane, -share_of(costs, row.weight))
+    end
   end
-  row.head = position == 1 and place or row.head
-  row.size, line.count, joined = row.size + added, line.count + added, true
-  if added == 1 and row.size == 1 then
-    open_row(row, at)
-  elseif added == 1 and position == 1 and not line.one_row then
-    redis.call('ZADD', line_key('rows', row.lane), 'XX', int(place), row.name)
-  end
-  if task.urgent and kept then
-    redis.call('ZADD', line_key('urgent'), int(place), row.name)
-    line.keep(line_key('urgent'))
-  end
-  if task.urgent and position == 1 and row.size > 1 then
-    hurry_row(row, at)
-  end
-  if task.weight ~= 1 then
-    redis.call('HSET', line_key('weights'), row.lane, task.weight)
-    line.keep(line_key('weights'))
-  end
-  line.kept = math.max(line.kept, 2 * expected - now + KEPT_US)
-  row.touched = true
   if not line.is_there then
     line.list('SADD')
+    line.is_there = true
   end
-  line.is_there = true
-  return 2, expected, position, task.urgent and place + URGENT_US or place
+  row.is_changed, changed = row.is_changed or row.kept < line.kept, true
+  local is_first = not row.is_listed or place <= row.cursor or is_new and place < line.last
+  row.cursor = math.min(row.cursor, place - 1)
+  if is_first then
+    open_row(row, place, at, held_by)
+  end
+  return 2, expected, position, since(row, place)
 end
 
 -- Writes the rest.
 function line.finish()
-  if #left_woken > 0 then
-    redis.call('HDEL', line_key('woken'), unpack(left_woken))
+  change('ZADD', line_key('late'), stood)
+  change('HDEL', line_key('asked'), asked_before)
+  for _, row in ipairs(own_rows) do
+    change('ZREM', row.key, row.left)
   end
-  if #started > 0 then
-    redis.call('HDEL', line_key('asked'), unpack(started))
+  if changed then
+    write_cursors()
+    line.save()
   end
-  if not joined then
-    return
-  end
-  for _, row in pairs(line_rows) do
-    if row.touched then
-      line.keep(row.key)
-    end
-  end
-  line.save()
 end

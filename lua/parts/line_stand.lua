@@ -1,15 +1,16 @@
 -- line_stand: tasks that lack a slot of a concurrency limit and stand by for one, with a
 -- worker; see parts/line.lua. Comes behind parts/line_join.lua.
-do
 
 -- How long who stands by is believed to be there, after each sign of life.
 local STOOD_US = 3000000
 
 -- A task that stood by is asking, and does so no more where no slot was handed to it.
-function line.step_down(task, own, asked, costs, who)
-  for i, limit in ipairs(task.stands and limits or {}) do
+function line.step_down(task, own, costs, who)
+  for i, limit in ipairs(task.is_next and limits or {}) do
     if limit.algorithm.hand and not limit.algorithm.has(own[i], costs[i], now, who) then
-      redis.call('ZREM', line_key('standing', own[i].key), standing_member(asked[i], costs[i], who))
+      local key, member = line_key('standing', own[i].key), standing_member(i, task.row, costs, task.name)
+      task.turn = tonumber(redis.call('ZSCORE', key, member) or task.turn)
+      redis.call('ZREM', key, member)
     end
   end
 end
@@ -18,7 +19,7 @@ end
 -- that one that needs more of them gets them in the end. Returns the limit at which
 -- that leaves none, or nil.
 function line.behind_standing(task, own, asked, costs, who)
-  if not line.is_there or task.urgent then
+  if not line.is_there or task.row.urgent then
     return nil
   end
   local last = task.turn and '(' .. int(task.turn) or '+inf'
@@ -35,14 +36,11 @@ end
 
 -- A task does not start: slots that were handed to it go back.
 function line.let_go(task, own, who)
-  local freed = false
-  for i, limit in ipairs(task.stands and limits or {}) do
+  for i, limit in ipairs(task.is_next and limits or {}) do
     if limit.algorithm.hand and limit.algorithm.let_go(own[i], now, who) then
-      own[i].changed, freed = true, true
+      own[i].changed = true
+      signal(now)
     end
-  end
-  if freed then
-    redis.call('PUBLISH', line_key('signal'), '')
   end
 end
 
@@ -54,51 +52,36 @@ function line.may_stand(task, held_by, wait_us, who)
     or string.sub(task.member, -#who - 1) ~= '/' .. who then
     return false
   end
-  if task.is_recalled or not task.place and wait_us == 0 then
-    return false
-  elseif task.place then
+  if task.is_next then
     return true
   end
-  local row = line_row(task.row)
-  return row.size == 0 and (line.count == 0 or line_tag(row.lane).value <= line.virtual)
+  return wait_us > 0 and not task.place and not task.row.is_listed
+    and (line.count == 0 or tag_of(task.row.lane) <= line.virtual)
 end
 
--- Serves a task that has only just come: it takes a place, and pays for its share.
-local function serve_at_once(task, costs)
-  local lane = line_row(task.row).lane
-  local came = came_at()
-  task.place = task.urgent and came - URGENT_US or came
-  task.turn, task.share = task.place, share_of(costs, task.weight)
-  line.last, line.virtual = came, math.max(line.virtual, line_tag(lane).value)
-  line.is_there, joined = true, true
-  move_tag(lane, task.share)
-end
-
--- A task stands by for a slot of a limit. Returns 4, the instant at which the slot is
--- free at the latest, its position and its place.
-function line.stand(task, own, asked, costs, at, held_by, who)
-  local key = line_key('standing', own[held_by].key)
-  line.kept = math.max(line.kept, now + KEPT_US)
-  local is_new = not task.turn
+-- A task stands by for a slot of a limit. One that has only just come takes a place in
+-- line, and pays for its share. Returns 4, the instant at which the slot is free at the
+-- latest, its position and its place.
+function line.stand(task, own, costs, at, held_by)
+  local row, lane, place = task.row, task.row.lane, task.place or task.came or came_at(task.row)
+  line.keep_until(now)
   if not line.is_there then
     line.list('SADD')
+    line.is_there = true
   end
-  if task.place and is_new then -- it had a slot before
-    task.turn, task.share, line.is_there, joined = task.place, share_of(costs, task.weight), true, true
-  elseif is_new then
-    serve_at_once(task, costs)
+  if not task.place then
+    redis.call('ZADD', row.key, int(place), task.member)
+    row.size, line.last = row.size + 1, math.max(line.last, since(row, place))
+    row.cursor, row.is_changed = math.max(row.cursor, place), true
+    line.virtual = math.max(line.virtual, tag_of(lane))
+    move_tag(lane, share_of(costs, row.weight))
   end
-  redis.call('ZADD', key, int(task.turn), standing_member(asked[held_by], costs[held_by], who))
-  line.keep(key)
-  redis.call('HSET', line_key('woken'), task.member,
-    ticket_of(task.place, now + STOOD_US, 0, task.share, task.turn, task.row))
-  if is_new then
-    line.keep(line_key('woken'))
-    if line.wake_at == 0 then
-      signal(now)
-    end
+  changed = true
+  change('ZADD', line_key('standing', own[held_by].key),
+    { int(task.turn or tonumber(redis.call('ZSCORE', line_key('woken'), task.name) or place)), standing_member(held_by, row, costs, task.name) })
+  stood[#stood + 1], stood[#stood + 2] = int(now + STOOD_US), task.name
+  if line.wake_at == 0 then
+    signal(now)
   end
-  return 4, at, 1, task.urgent and task.place + URGENT_US or task.place
-end
-
+  return 4, at, 1, since(row, place)
 end

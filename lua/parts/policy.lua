@@ -53,11 +53,12 @@
 --                                optional: the instant before which slots must lie
 --   has(state, cost, now, who)   optional: whether `who` has that already, and so may
 --                                have it again whatever is kept
---   supply(state, limit, till, now)
---                                for who counts by numbers or hears of an upstream: how
---                                many tokens may start from now until before `till`,
---                                besides those that were taken; where a window opens at
---                                once, as many as come until then if they come evenly
+--   due(state, limit, n, keep, now)
+--                                the first instant by which n tokens may have started
+--                                from now on, besides those that were taken, if `keep`
+--                                tokens are to be left over; where a window opens at
+--                                once, its tokens come evenly. math.huge where nobody
+--                                can tell
 --   status(state, limit, now)    remaining, and reset_after_us
 --   store(state, limit, now)     the value to keep and its TTL in ms; a TTL of 0
 --                                deletes the key
@@ -271,13 +272,15 @@ end
 -- The first instant, not before `from`, at which all limits pass, by each
 -- algorithm's `method` (earliest or spread); and which limit came last to it.
 -- A limit only ever moves the instant later, so this ends when none does.
-local function first_instant(own, costs, from, method, who)
+-- A slot ahead of another instant than now is looked for from `since`.
+local function first_instant(own, costs, from, method, who, since)
   local at, held_by = from, 0
   repeat
     local before = at
     for i = 1, #limits do
-      local limit = limits[i]
-      local earliest = limit.algorithm[method](own[i], limit, costs[i], at, now, who)
+      local limit, algorithm = limits[i], limits[i].algorithm
+      local from_us = algorithm.spread == algorithm.earliest and now or since or now
+      local earliest = algorithm[method](own[i], limit, costs[i], at, from_us, who)
       if earliest > at then
         at, held_by = earliest, i
       end

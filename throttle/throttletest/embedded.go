@@ -1,9 +1,9 @@
 package throttletest
 
 import (
-	"fmt"
-
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/rampmeter/rampmeter/internal/embedded"
 )
 
 // EmbeddedConfig says how to start an embedded Redis. The zero value is good for
@@ -22,23 +22,16 @@ type EmbeddedConfig struct {
 // It is good enough for scripts, expiry and asynq, at a fraction of a real
 // server's speed. It has one mutex for all and is no place for data that matters.
 func StartEmbedded(cfg EmbeddedConfig) (*Server, error) {
-	addr := cfg.Addr
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
-	mini := miniredis.NewMiniRedis()
 	release := func() {}
-	if cfg.Clock != nil {
-		cfg.Clock.drive(mini)
-		release = func() { cfg.Clock.release(mini) }
-	}
-	// By itself miniredis keeps every key until it is told that time went by. This
-	// has it look at the clock at every command, as Redis does.
-	mini.ClockTTL(true)
-
-	if err := mini.StartAddr(addr); err != nil {
+	mini, err := embedded.Start(cfg.Addr, func(mini *miniredis.Miniredis) {
+		if cfg.Clock != nil {
+			cfg.Clock.drive(mini)
+			release = func() { cfg.Clock.release(mini) }
+		}
+	})
+	if err != nil {
 		release()
-		return nil, fmt.Errorf("start embedded redis: %w", err)
+		return nil, err
 	}
 	return newServer(mini.Addr(), func() error {
 		release()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Answer is what a response says about its upstream's quotas.
@@ -74,7 +75,7 @@ func (r Reason) String() string {
 // It never fails, whatever the headers hold: what makes no sense is left out. All
 // numbers of the answer are positive or zero, and no time in it is longer than
 // [Longest].
-func Read(api throttle.API, status int, header http.Header, now time.Time) Answer {
+func Read(api policy.API, status int, header http.Header, now time.Time) Answer {
 	r := &reader{status: status, header: header, now: now}
 	if date, err := http.ParseTime(header.Get("Date")); err == nil {
 		r.now, r.answer.Date = date, date
@@ -92,25 +93,25 @@ func Read(api throttle.API, status int, header http.Header, now time.Time) Answe
 }
 
 // Knows reports whether there is a reader for that API; Read goes by the headers
-// that are there, as [throttle.APIAuto] does, for others.
-func Knows(api throttle.API) bool { return readers[api] != nil }
+// that are there, as [policy.APIAuto] does, for others.
+func Knows(api policy.API) bool { return readers[api] != nil }
 
 // readers are how each API is read, after what all have in common: the Refusal has
 // its RetryAfter already.
-var readers = map[throttle.API]func(*reader){
-	throttle.APIAuto:      readAuto,
-	throttle.APIGitHub:    readGitHub,
-	throttle.APIIETF:      readIETF,
-	throttle.APIShopify:   readShopify,
-	throttle.APIStripe:    readStripe,
-	throttle.APIHubSpot:   readHubSpot,
-	throttle.APISlack:     func(*reader) {}, // nothing else is told
-	throttle.APIX:         readX,
-	throttle.APIOpenAI:    readOpenAI,
-	throttle.APIAnthropic: readAnthropic,
-	throttle.APIZendesk:   readZendesk,
-	throttle.APIDiscord:   readDiscord,
-	throttle.APIJira:      readJira,
+var readers = map[policy.API]func(*reader){
+	policy.APIAuto:      readAuto,
+	policy.APIGitHub:    readGitHub,
+	policy.APIIETF:      readIETF,
+	policy.APIShopify:   readShopify,
+	policy.APIStripe:    readStripe,
+	policy.APIHubSpot:   readHubSpot,
+	policy.APISlack:     func(*reader) {}, // nothing else is told
+	policy.APIX:         readX,
+	policy.APIOpenAI:    readOpenAI,
+	policy.APIAnthropic: readAnthropic,
+	policy.APIZendesk:   readZendesk,
+	policy.APIDiscord:   readDiscord,
+	policy.APIJira:      readJira,
 }
 
 // refusal settles what a status says by itself, for every API.

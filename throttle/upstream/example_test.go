@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/throttle/upstream"
 )
@@ -19,7 +20,7 @@ import (
 func ExampleTransport() {
 	client, url, end := exampleAPI()
 	defer end()
-	policies, err := throttle.Parse("policies.yaml", []byte(`
+	policies, err := policy.Parse("policies.yaml", []byte(`
 policies:
   github:
     limits:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Call is one call to an upstream and the response to it.
@@ -40,27 +41,27 @@ type Report struct {
 // long, and heeds nothing else. An error says why Redis could not be
 // told; the Answer is there in any case. Every call is heeded once.
 func Heed(ctx context.Context, r *throttle.Reservation, call Call) (Report, error) {
-	policy := r.Terms()
+	p := r.Terms()
 	if call.Received.IsZero() {
 		call.Received = time.Now()
 	}
 	report := Report{Policy: r.Policy}
-	if policy.Upstream == nil {
-		report.Answer = Read(throttle.APIAuto, call.Status, call.Header, call.Received)
+	if p.Upstream == nil {
+		report.Answer = Read(policy.APIAuto, call.Status, call.Header, call.Received)
 		if report.Refusal == nil || report.Refusal.RetryAfter == 0 {
 			return report, nil
 		}
 		report.isClosed = true
-		return report, r.Limiter().Freeze(ctx, r.Policy, min(report.Refusal.RetryAfter, throttle.DefaultMaxFreeze))
+		return report, r.Limiter().Freeze(ctx, r.Policy, min(report.Refusal.RetryAfter, policy.DefaultMaxFreeze))
 	}
-	report.Answer = Read(policy.Upstream.API, call.Status, call.Header, call.Received)
-	err := report.tell(ctx, r, policy, call)
+	report.Answer = Read(p.Upstream.API, call.Status, call.Header, call.Received)
+	err := report.tell(ctx, r, p, call)
 	observe(ctx, report)
 	return report, err
 }
 
 // tell tells the shared state what was read.
-func (r *Report) tell(ctx context.Context, reservation *throttle.Reservation, policy *throttle.Policy, call Call) error {
+func (r *Report) tell(ctx context.Context, reservation *throttle.Reservation, policy *policy.Policy, call Call) error {
 	seen := throttle.Observation{
 		Sent: call.Sent, Received: call.Received, Date: r.Date,
 		Quotas: map[string]throttle.Reading{}, Close: map[string]time.Duration{},
@@ -85,7 +86,7 @@ func (r *Report) tell(ctx context.Context, reservation *throttle.Reservation, po
 }
 
 // close closes what a refusal speaks of.
-func (r *Report) close(policy *throttle.Policy, seen *throttle.Observation) {
+func (r *Report) close(policy *policy.Policy, seen *throttle.Observation) {
 	refusal := *r.Refusal
 	wait := min(refusal.RetryAfter, policy.Upstream.LongestFreeze())
 	limit, known := limitFor(policy, throttle.Reading{Quota: refusal.Quota, Part: r.isPart(refusal.Quota)})

@@ -5,18 +5,19 @@ import (
 	"strings"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // limitFor returns the name of the limit that a quota of the upstream corrects: the
 // one that the policy's Quotas say, or that has the quota's name; else, unless the
 // quota is only for some of the calls, the only one there is, the one with its
 // window, or the one with the longest period.
-func limitFor(policy *throttle.Policy, quota throttle.Reading) (string, bool) {
-	if limit, ok := policy.Upstream.Quotas[quota.Quota]; ok {
+func limitFor(p *policy.Policy, quota throttle.Reading) (string, bool) {
+	if limit, ok := p.Upstream.Quotas[quota.Quota]; ok {
 		return limit, true
 	}
-	limits := slices.DeleteFunc(slices.Clone(policy.Limits), func(l throttle.Limit) bool {
-		return l.Algorithm == throttle.Concurrency
+	limits := slices.DeleteFunc(slices.Clone(p.Limits), func(l policy.Limit) bool {
+		return l.Algorithm == policy.Concurrency
 	})
 	for i := range limits {
 		if limits[i].Name == quota.Quota {
@@ -44,12 +45,12 @@ func limitFor(policy *throttle.Policy, quota throttle.Reading) (string, bool) {
 
 // withCost keeps tokens and requests apart: a quota of tokens or points is for limits
 // that count a cost, and one of requests for those that do not.
-func withCost(limits []throttle.Limit, quota string) []throttle.Limit {
+func withCost(limits []policy.Limit, quota string) []policy.Limit {
 	isTokens, isRequests := strings.Contains(quota, "tokens") || quota == "points", quota == "requests"
 	if !isTokens && !isRequests {
 		return limits
 	}
-	fits := slices.DeleteFunc(slices.Clone(limits), func(l throttle.Limit) bool {
+	fits := slices.DeleteFunc(slices.Clone(limits), func(l policy.Limit) bool {
 		return (l.Cost != "") != isTokens
 	})
 	if len(fits) == 0 && isRequests && len(limits) == 1 {
@@ -58,8 +59,8 @@ func withCost(limits []throttle.Limit, quota string) []throttle.Limit {
 	return fits
 }
 
-func hasRate(policy *throttle.Policy) bool {
-	return slices.ContainsFunc(policy.Limits, func(l throttle.Limit) bool {
-		return l.Algorithm != throttle.Concurrency
+func hasRate(p *policy.Policy) bool {
+	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool {
+		return l.Algorithm != policy.Concurrency
 	})
 }

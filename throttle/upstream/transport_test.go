@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/throttle/upstream"
 )
@@ -28,11 +29,11 @@ type testClient struct {
 	client    *http.Client
 }
 
-func newTestClient(t *testing.T, policy throttle.Policy) *testClient {
+func newTestClient(t *testing.T, p policy.Policy) *testClient {
 	t.Helper()
-	policy.Name = "api"
+	p.Name = "api"
 	server, _ := throttletest.EmbeddedAt(t, time.Now())
-	limiter, err := throttle.New(server.Client(), &throttle.Config{Policies: []throttle.Policy{policy}})
+	limiter, err := throttle.New(server.Client(), &policy.Config{Policies: []policy.Policy{p}})
 	require.NoError(t, err)
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
@@ -71,10 +72,10 @@ func (r *testClient) remaining(limit string, attributes map[string]string) int64
 	return -1
 }
 
-func hourly(count int64) throttle.Limit {
-	return throttle.Limit{
-		Name: "hourly", Algorithm: throttle.FixedWindow, Anchor: throttle.AnchorFirst,
-		Rate: throttle.Rate{Count: count, Period: time.Hour},
+func hourly(count int64) policy.Limit {
+	return policy.Limit{
+		Name: "hourly", Algorithm: policy.FixedWindow, Anchor: policy.AnchorFirst,
+		Rate: policy.Rate{Count: count, Period: time.Hour},
 	}
 }
 
@@ -84,7 +85,7 @@ func done(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "do
 // that defers a task.
 func TestTransportReservesEachCall(t *testing.T) {
 	t.Parallel()
-	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{hourly(2)}})
+	r := newTestClient(t, policy.Policy{Limits: []policy.Limit{hourly(2)}})
 	url := r.serve(done)
 	for range 2 {
 		_, text, err := r.get(t.Context(), url)
@@ -112,8 +113,8 @@ func (c *closable) Close() error { c.closed = true; return nil }
 // A call whose slot is near waits for it, and no longer than its context.
 func TestTransportWaits(t *testing.T) {
 	t.Parallel()
-	limit := throttle.Limit{Name: "b", Algorithm: throttle.TokenBucket, Burst: 1, Rate: throttle.Rate{Count: 20, Period: time.Second}}
-	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{limit}})
+	limit := policy.Limit{Name: "b", Algorithm: policy.TokenBucket, Burst: 1, Rate: policy.Rate{Count: 20, Period: time.Second}}
+	r := newTestClient(t, policy.Policy{Limits: []policy.Limit{limit}})
 	url := r.serve(done)
 	began := time.Now()
 	for range 2 {
@@ -137,7 +138,7 @@ func TestTransportAttributes(t *testing.T) {
 	t.Parallel()
 	limit := hourly(10)
 	limit.Per, limit.Cost = "user", "points"
-	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{limit}})
+	r := newTestClient(t, policy.Policy{Limits: []policy.Limit{limit}})
 	r.transport.Attributes = func(request *http.Request) map[string]string {
 		return map[string]string{"user": request.URL.Query().Get("user"), "points": "2"}
 	}
@@ -150,7 +151,7 @@ func TestTransportAttributes(t *testing.T) {
 	assert.Equal(t, int64(8), r.remaining("hourly", map[string]string{"user": "ann"}))
 	assert.Equal(t, int64(3), r.remaining("hourly", map[string]string{"user": "bob"}))
 	_, _, err = r.get(t.Context(), url)
-	require.ErrorAs(t, err, new(*throttle.AttributeError))
+	require.ErrorAs(t, err, new(*policy.AttributeError))
 }
 
 // In an asynq handler the task's own reservation serves for the first of its calls
@@ -159,7 +160,7 @@ func TestTransportUsesTheTasksReservation(t *testing.T) {
 	t.Parallel()
 	limit := hourly(10)
 	limit.Per = "user"
-	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{limit}})
+	r := newTestClient(t, policy.Policy{Limits: []policy.Limit{limit}})
 	url := r.serve(done)
 	ann := map[string]string{"user": "ann"}
 	task, err := r.limiter.Reserve(t.Context(), throttle.Request{Policy: "api", Attributes: ann, TaskID: "1"})
@@ -182,7 +183,7 @@ func TestTransportUsesTheTasksReservation(t *testing.T) {
 // What a response says is heeded, and the response is the caller's as it came.
 func TestTransportHeeds(t *testing.T) {
 	t.Parallel()
-	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{hourly(100)}, Upstream: &throttle.Upstream{}})
+	r := newTestClient(t, policy.Policy{Limits: []policy.Limit{hourly(100)}, Upstream: &policy.Upstream{}})
 	var reports []upstream.Report
 	r.transport.Observe = func(report upstream.Report) { reports = append(reports, report) }
 	status := http.StatusOK
@@ -222,7 +223,7 @@ func TestRefusalClosesWhatItSpeaksOf(t *testing.T) {
 	limit := hourly(100)
 	limit.Per = "user"
 	for name, test := range map[string]struct {
-		api          throttle.API
+		api          policy.API
 		status       int
 		header       string
 		ann, bob     string // who holds them afterwards
@@ -231,16 +232,16 @@ func TestRefusalClosesWhatItSpeaksOf(t *testing.T) {
 		"429":            {status: 429, header: "Retry-After: 30", ann: "hourly/upstream"},
 		"503":            {status: 503, header: "Retry-After: 30", ann: "freeze", bob: "freeze"},
 		"503 alone":      {status: 503},
-		"discord global": {api: throttle.APIDiscord, status: 429, header: "Retry-After: 9\nX-RateLimit-Global: true", ann: "freeze", bob: "freeze"},
-		"stripe lock":    {api: throttle.APIStripe, status: 429, alone: true},
-		"stripe busy":    {api: throttle.APIStripe, status: 429, header: "Stripe-Rate-Limited-Reason: global-concurrency", alone: true},
-		"stripe rate":    {api: throttle.APIStripe, status: 429, header: "Stripe-Rate-Limited-Reason: global-rate", ann: "hourly/pace", slows: true},
-		"another quota": {api: throttle.APIZendesk, status: 429,
+		"discord global": {api: policy.APIDiscord, status: 429, header: "Retry-After: 9\nX-RateLimit-Global: true", ann: "freeze", bob: "freeze"},
+		"stripe lock":    {api: policy.APIStripe, status: 429, alone: true},
+		"stripe busy":    {api: policy.APIStripe, status: 429, header: "Stripe-Rate-Limited-Reason: global-concurrency", alone: true},
+		"stripe rate":    {api: policy.APIStripe, status: 429, header: "Stripe-Rate-Limited-Reason: global-rate", ann: "hourly/pace", slows: true},
+		"another quota": {api: policy.APIZendesk, status: 429,
 			header: "zendesk-ratelimit-tickets-index: total=100; remaining=0; resets=38", alone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{limit}, MaxWait: -1, Upstream: &throttle.Upstream{API: test.api}})
+			r := newTestClient(t, policy.Policy{Limits: []policy.Limit{limit}, MaxWait: -1, Upstream: &policy.Upstream{API: test.api}})
 			url := r.serve(func(w http.ResponseWriter, _ *http.Request) {
 				for line := range strings.Lines(test.header) {
 					name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -274,8 +275,8 @@ func TestRefusalClosesWhatItSpeaksOf(t *testing.T) {
 // back what it took, and one that failed counts.
 func TestTransportGivesBack(t *testing.T) {
 	t.Parallel()
-	slots := throttle.Limit{Name: "at-once", Algorithm: throttle.Concurrency, Slots: 1}
-	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{hourly(10), slots}, MaxWait: -1})
+	slots := policy.Limit{Name: "at-once", Algorithm: policy.Concurrency, Slots: 1}
+	r := newTestClient(t, policy.Policy{Limits: []policy.Limit{hourly(10), slots}, MaxWait: -1})
 	url := r.serve(done)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	require.NoError(t, err)
@@ -302,7 +303,7 @@ func TestTransportGivesBack(t *testing.T) {
 // No byte of a body is read before the caller does.
 func TestBodiesAreNotReadEarly(t *testing.T) {
 	t.Parallel()
-	r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{hourly(10)}, Upstream: &throttle.Upstream{}})
+	r := newTestClient(t, policy.Policy{Limits: []policy.Limit{hourly(10)}, Upstream: &policy.Upstream{}})
 	r.transport.Costs = upstream.TokenUsage("tokens")
 	goOn := make(chan struct{})
 	url := r.serve(func(w http.ResponseWriter, req *http.Request) {
@@ -348,7 +349,7 @@ func TestCostsKnownAfterwards(t *testing.T) {
 			t.Parallel()
 			limit := hourly(1000)
 			limit.Cost = "points"
-			r := newTestClient(t, throttle.Policy{Limits: []throttle.Limit{limit}, Upstream: &throttle.Upstream{API: throttle.APIShopify}})
+			r := newTestClient(t, policy.Policy{Limits: []policy.Limit{limit}, Upstream: &policy.Upstream{API: policy.APIShopify}})
 			r.transport.Costs = test.costs
 			url := r.serve(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, test.body) })
 			ctx := upstream.WithAttributes(t.Context(), map[string]string{"points": "100"})

@@ -1,0 +1,91 @@
+package throttle_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
+)
+
+// Law 6 at any speed: nothing of the line's caps what a limit allows.
+func TestFastLinesUseTheirQuota(t *testing.T) {
+	const rate = 5000
+	simulate(t, 6000, 1500, inLanes(bucket("rate", rate, time.Second, rate/10)), func(t *testing.T, p *simulation, n int) {
+		for i := range 10 {
+			p.enqueue(fmt.Sprint(i), n/10)
+		}
+		p.run(forever)
+		require.Len(t, p.starts, n)
+		ideal := time.Duration(n-rate/10) * time.Second / rate
+		assert.LessOrEqual(t, p.starts[n-1].at, ideal+ideal/100+latency, "99 %, but for the first who ask")
+		assert.LessOrEqual(t, p.attempts(), 2.0)
+	})
+}
+
+// Law 13: tasks that are woken and never ask, as those of a paused queue, cost nobody but
+// their own lane, whatever their number.
+func TestSilentTasksCostNobodyElse(t *testing.T) {
+	for name, rate := range map[string]int64{"fast": 50, "slow": 1} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, 400, 60, inLanes(bucket("rate", rate, time.Second, 1)), func(t *testing.T, p *simulation, n int) {
+				p.isLost = func(task string) bool { return strings.HasPrefix(task, "silent/") }
+				p.enqueue("silent", n)
+				p.enqueue("other", n)
+				p.run(time.Duration(2*n) * time.Second)
+				others := p.startsOf("other/")
+				require.Len(t, others, n)
+				alone := time.Duration(n) * time.Second / time.Duration(rate)
+				few := 4 * time.Second / time.Duration(rate) // slots that the silent are waited for
+				assert.LessOrEqual(t, others[n-1], alone+alone/50+4*ahead+few)
+				assert.LessOrEqual(t, p.wakes, 30*n, "and few calls")
+			})
+		})
+	}
+}
+
+// The same where they came before others of their lane, in a queue of their own.
+func TestSilentQueuesCostNoOtherQueue(t *testing.T) {
+	simulate(t, 300, 50, policy.Policy{Limits: []policy.Limit{bucket("rate", 50, time.Second, 1)}}, func(t *testing.T, p *simulation, n int) {
+		p.isLost = func(task string) bool { return strings.HasPrefix(task, "paused/") }
+		for i := range n {
+			for _, queue := range []string{"paused", "served"} {
+				name := fmt.Sprintf("%s/%06d", queue, i)
+				p.everybody[name] = map[string]string{}
+				p.ask(name, nil)
+			}
+		}
+		p.run(time.Hour)
+		served := p.startsOf("served/")
+		require.Len(t, served, n)
+		assert.LessOrEqual(t, served[n-1], time.Duration(n)*time.Second/50+2*time.Second)
+		// Once the queue is served again, all run.
+		p.isLost = func(string) bool { return false }
+		p.ask("paused/000001", nil)
+		p.run(2 * time.Hour)
+		assert.Len(t, p.starts, 2*n)
+	})
+}
+
+// Law 13: tenants that have nothing left cost no other tenant anything, whatever their
+// number: one that has tokens is served at once, though its tasks stand behind theirs.
+func TestExhaustedTenantsCostNobodyElse(t *testing.T) {
+	own := bucket("own", 2, time.Hour, 2)
+	own.Per = "lane"
+	simulate(t, 3000, 200, inLanes(own, bucket("all", 100_000, time.Second, 100_000)), func(t *testing.T, p *simulation, n int) {
+		for i := range n {
+			p.enqueue(fmt.Sprintf("t%04d", i), 3)
+		}
+		require.NoError(t, p.limiter.Freeze(t.Context(), "api", time.Second))
+		p.enqueue("fresh", 3)
+		p.run(10 * time.Second)
+		fresh := p.startsOf("fresh/")
+		require.Len(t, fresh, 2, "its own tokens")
+		assert.LessOrEqual(t, fresh[1], time.Second+latency, "as soon as the policy is open")
+		assert.LessOrEqual(t, p.attempts(), 2.0)
+	})
+}

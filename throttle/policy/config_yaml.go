@@ -1,0 +1,196 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// item is a value of the file: where it is, and the YAML it is made of.
+type item struct {
+	path, key string
+	line      int
+	node      *yaml.Node
+}
+
+func (f *configFile) problem(it item, format string, args ...any) {
+	f.problems = append(f.problems, Problem{Line: it.line, Path: it.path, Message: fmt.Sprintf(format, args...)})
+}
+
+// unreadable reports a problem that leaves nothing of the item to be judged.
+func (f *configFile) unreadable(it item, format string, args ...any) {
+	f.unread[it.path] = true
+	f.problem(it, format, args...)
+}
+
+// mapping reads the keys of one kind of mapping. Keys that it does not have are
+// problems; one that is nearly a key still missing is read as that, so that its
+// value is checked as well.
+func (f *configFile) mapping(it item, kind string) []item {
+	known := keys[kind]
+	for _, key := range known {
+		f.lines[join(it.path, key)] = it.line
+	}
+	items := f.entries(it, "a mapping with the keys "+strings.Join(known, ", "))
+	missing := slices.DeleteFunc(slices.Clone(known), func(key string) bool {
+		return slices.ContainsFunc(items, func(it item) bool { return it.key == key })
+	})
+	for i, entry := range items {
+		if slices.Contains(known, entry.key) {
+			continue
+		}
+		meant := nearest(entry.key, missing)
+		switch home := homeOf(entry.key); {
+		case home != "":
+			f.problem(entry, "%s is a key of %s, but %s has only %s", entry.key, home, kind, strings.Join(known, ", "))
+		case meant == "":
+			f.problem(entry, "unknown key %s; %s has only %s", quote(entry.key), kind, strings.Join(known, ", "))
+		default:
+			f.problem(entry, "unknown key %s; did you mean %s?", quote(entry.key), quote(meant))
+			missing = slices.DeleteFunc(missing, func(key string) bool { return key == meant })
+			items[i].key, items[i].path = meant, join(it.path, meant)
+			f.lines[items[i].path] = entry.line
+		}
+	}
+	return items
+}
+
+// homeOf returns the kind of mapping that has the key, or "".
+func homeOf(key string) string {
+	for _, kind := range slices.Sorted(maps.Keys(keys)) {
+		if slices.Contains(keys[kind], key) {
+			return kind
+		}
+	}
+	return ""
+}
+
+// entries reads a mapping with any keys. Keys merged in with << come after its
+// own, and do not replace them.
+func (f *configFile) entries(it item, shape string) []item {
+	node := resolve(it.node)
+	if node.Kind != yaml.MappingNode {
+		f.unreadable(it, "must be %s, but it is %s", shape, describe(node))
+		return nil
+	}
+	items, merges := f.ownEntries(it, node)
+	taken := map[string]bool{}
+	for _, entry := range items {
+		taken[entry.key] = true
+	}
+	merged := map[*yaml.Node]bool{node: true} // a mapping may merge itself
+	for len(merges) > 0 {
+		node, merges = merges[0], merges[1:]
+		if merged[node] {
+			continue
+		}
+		merged[node] = true
+		more, inner := f.ownEntries(it, node)
+		for _, entry := range more {
+			if !taken[entry.key] {
+				taken[entry.key] = true
+				items = append(items, entry)
+			}
+		}
+		merges = append(inner, merges...)
+	}
+	for _, entry := range items {
+		f.lines[entry.path] = entry.line
+	}
+	return items
+}
+
+// ownEntries splits a mapping into its own keys and the mappings it merges.
+func (f *configFile) ownEntries(it item, mapping *yaml.Node) (items []item, merges []*yaml.Node) {
+	first := map[string]int{}
+	for pair := range slices.Chunk(mapping.Content, 2) {
+		key, value := resolve(pair[0]), resolve(pair[1])
+		entry := item{path: join(it.path, key.Value), key: key.Value, line: pair[0].Line, node: value}
+		switch line, double := first[key.Value]; {
+		case key.Kind != yaml.ScalarNode:
+			entry.path = it.path
+			f.problem(entry, "a key must be a plain word, but here it is %s", describe(key))
+		case key.ShortTag() == "!!merge":
+			sources := []*yaml.Node{value}
+			if value.Kind == yaml.SequenceNode {
+				sources = value.Content
+			}
+			for _, source := range sources {
+				if source = resolve(source); source.Kind == yaml.MappingNode {
+					merges = append(merges, source)
+				} else {
+					f.problem(entry, "<< merges mappings, such as *defaults, but here is %s", describe(source))
+				}
+			}
+		case double:
+			f.problem(entry, "the key is in line %d already; remove one of the two", line)
+		default:
+			first[key.Value] = entry.line
+			items = append(items, entry)
+		}
+	}
+	return items, merges
+}
+
+// list reads the items of a list.
+func (f *configFile) list(it item, shape string) []item {
+	node := resolve(it.node)
+	if node.Kind != yaml.SequenceNode {
+		f.unreadable(it, "must be %s, but it is %s", shape, describe(node))
+		return nil
+	}
+	var items []item
+	for i, content := range node.Content {
+		entry := item{path: index(it.path, i), line: content.Line, node: content}
+		f.lines[entry.path] = entry.line
+		items = append(items, entry)
+	}
+	return items
+}
+
+// text reads a single value as it is written; a number is a text as well. What
+// is empty is left to be found missing.
+func (f *configFile) text(it item) string {
+	node := resolve(it.node)
+	switch {
+	case node.Kind != yaml.ScalarNode:
+		f.unreadable(it, "must be a single value, but it is %s", describe(node))
+		return ""
+	case node.ShortTag() == "!!null":
+		return ""
+	}
+	return node.Value
+}
+
+// option is text for a key that may be left out, but not left empty.
+func (f *configFile) option(it item) string {
+	text := f.text(it)
+	if text == "" && !f.unread[it.path] {
+		f.unreadable(it, "the value is empty; write one, or remove the key for its default")
+	}
+	return text
+}
+
+// resolve follows an alias to what it stands for.
+func resolve(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
+}
+
+// describe says what a value is, to somebody who wrote something else.
+func describe(node *yaml.Node) string {
+	switch {
+	case node.Kind == yaml.MappingNode:
+		return "a mapping"
+	case node.Kind == yaml.SequenceNode:
+		return "a list"
+	case node.ShortTag() == "!!null":
+		return "empty"
+	}
+	return "the text " + quote(node.Value)
+}

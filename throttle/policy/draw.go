@@ -1,0 +1,103 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Draw tells whose count of one of the policy's limits a task with these attributes
+// goes to, and what it takes from it. The error is an [*AttributeError] when it lacks
+// what the limit needs, and a [*NeverError] when it costs more than the limit ever
+// holds; then, too, the key and the cost are told.
+func (p *Policy) Draw(limit *Limit, attributes map[string]string) (key string, cost int64, err error) {
+	if limit.Per != "" {
+		if key = attributes[limit.Per]; key == "" {
+			return "", 0, unfit(p, limit, limit.Per, "is missing")
+		}
+	}
+	cost = 1
+	if text, ok := attributes[limit.Cost]; ok && limit.Cost != "" {
+		cost, err = strconv.ParseInt(text, 10, 64)
+		if err != nil || cost < 1 {
+			return "", 0, unfit(p, limit, limit.Cost, fmt.Sprintf("is %q, not a whole number above 0", shorten(text)))
+		}
+	}
+	kept := limit.Kept()
+	if IsUrgent(attributes) {
+		kept = 0
+	}
+	if most := limit.Capacity() - kept; cost > most {
+		err = &NeverError{Policy: p.Name, Limit: limit.Name, Cost: cost, Max: most, Kept: kept}
+	}
+	return key, cost, err
+}
+
+// maxActualCost bounds an actual cost, which no limit does, to what the scripts count
+// exactly.
+const maxActualCost = MaxBurst
+
+// ActualCost tells what a task with these attributes really cost at one of the policy's
+// limits, which may be nothing. It is not given where the attribute of the limit's cost is
+// missing, or where the limit has none. The error is an [*AttributeError].
+func (p *Policy) ActualCost(limit *Limit, attributes map[string]string) (cost int64, given bool, err error) {
+	text, ok := attributes[limit.Cost]
+	if !ok || limit.Cost == "" {
+		return 0, false, nil
+	}
+	cost, err = strconv.ParseInt(text, 10, 64)
+	if err != nil || cost < 0 || cost > maxActualCost {
+		return 0, false, unfit(p, limit, limit.Cost,
+			fmt.Sprintf("is %q, not a whole number from 0 to %d", shorten(text), maxActualCost))
+	}
+	return cost, true, nil
+}
+
+func unfit(policy *Policy, limit *Limit, attribute, problem string) error {
+	return &AttributeError{Policy: policy.Name, Limit: limit.Name, Attribute: attribute, Problem: problem}
+}
+
+func shorten(text string) string {
+	const most = 40
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
+}
+
+// AttributeError says that a task does not carry what a limit needs: the
+// attribute is missing, or its value is no cost. Asking again with the same
+// attributes fails again.
+type AttributeError struct {
+	// Limit is empty where it is the policy that needs the attribute.
+	Policy, Limit, Attribute string
+	// Problem is what is wrong with it, as in "is missing".
+	Problem string
+}
+
+// Error names attribute, limit and policy.
+func (e *AttributeError) Error() string {
+	if e.Limit == "" {
+		return fmt.Sprintf("attribute %q %s: policy %q uses it (set it as a task header)", e.Attribute, e.Problem, e.Policy)
+	}
+	return fmt.Sprintf("attribute %q %s: limit %q of policy %q needs it (set it as a task header)",
+		e.Attribute, e.Problem, e.Limit, e.Policy)
+}
+
+// NeverError says that a request can never pass, because it costs more than a
+// limit ever holds.
+type NeverError struct {
+	Policy, Limit string
+	// Max is the most that a limit ever has for such a request. Kept is what it has
+	// besides, for urgent tasks alone.
+	Cost, Max, Kept int64
+}
+
+// Error names cost, limit and policy.
+func (e *NeverError) Error() string {
+	kept := ""
+	if e.Kept > 0 {
+		kept = fmt.Sprintf(", besides %d kept for tasks of high priority", e.Kept)
+	}
+	return fmt.Sprintf("cost %d can never pass: limit %q of policy %q holds at most %d%s",
+		e.Cost, e.Limit, e.Policy, e.Max, kept)
+}

@@ -1,0 +1,90 @@
+package policy
+
+import (
+	"errors"
+	"time"
+)
+
+// Overload names a strategy for overload: what becomes of a task whose start is
+// further off than its policy's MaxDefer, or comes after the task's own deadline.
+// Without a MaxDefer, any strategy but OverloadPark acts as soon as a task would have
+// to be parked.
+//
+// What nobody can tell is no overload: a task that only lacks a slot of a concurrency
+// limit may get one at any moment. For OverloadPark and where there is a MaxDefer it
+// is parked; else it waits in its worker for MaxWait first.
+type Overload string
+
+// The strategies.
+const (
+	// OverloadPark has tasks stand in line. One that can not, because its start is
+	// further off than a MaxDefer or comes after its deadline, is rejected. The
+	// default.
+	OverloadPark Overload = "park"
+	// OverloadReject archives the task with a throttle.OverloadError, at once and
+	// whatever retries it has left.
+	OverloadReject Overload = "reject"
+	// OverloadDrop removes the task, as if it had never been, and counts it.
+	OverloadDrop Overload = "drop"
+	// OverloadDegrade runs a fallback in place of the task's handler.
+	OverloadDegrade Overload = "degrade"
+)
+
+// overloads are all of them, as a policies file has them.
+var overloads = []string{string(OverloadPark), string(OverloadReject), string(OverloadDrop), string(OverloadDegrade)}
+
+// The bounds of MaxDefer.
+const (
+	// MinMaxDefer is the shortest MaxDefer. It lets no request join the waiting line but
+	// those for which time alone does not tell when they pass.
+	MinMaxDefer = time.Microsecond
+	// MaxMaxDefer is the longest MaxDefer: what is further off than the longest period is
+	// no delay but a mistake.
+	MaxMaxDefer = MaxPeriod
+)
+
+// Strategy returns Overload with its default applied.
+func (p *Policy) Strategy() Overload {
+	if p.Overload == "" {
+		return OverloadPark
+	}
+	return p.Overload
+}
+
+// Parks reports whether tasks of the policy are parked at all.
+func (p *Policy) Parks() bool { return p.Strategy() == OverloadPark || p.MaxDefer > 0 }
+
+// LongestDefer is the MaxDefer of requests for the policy's tasks: zero for no bound,
+// and MinMaxDefer where the policy parks no tasks.
+func (p *Policy) LongestDefer() time.Duration {
+	if !p.Parks() {
+		return MinMaxDefer
+	}
+	return p.MaxDefer
+}
+
+func (f *findings) overload(path string, p *Policy) {
+	if p.Overload != "" {
+		if err := checkWord("overload strategy", string(p.Overload), overloads...); err != nil {
+			f.add(join(path, "overload"), "%v", err)
+		}
+	}
+	if p.MaxDefer != 0 {
+		if err := checkMaxDefer(p.MaxDefer); err != nil {
+			f.add(join(path, "max_defer"), "%v", err)
+		}
+	}
+}
+
+// checkMaxDefer tells what is wrong with a max_defer that was given, or returns nil.
+func checkMaxDefer(d time.Duration) error {
+	switch {
+	case d <= 0:
+		return errors.New("the max_defer must be longer than zero; to defer nothing, remove it and write overload: reject")
+	case d > MaxMaxDefer:
+		return errors.New("the max_defer must be at most 366d; leave it out for no bound")
+	case d%time.Microsecond != 0:
+		return errors.New("the max_defer must be whole microseconds")
+	}
+	return nil
+}

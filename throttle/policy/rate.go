@@ -1,0 +1,90 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+)
+
+// ParseRate reads a rate as a policies file has it: tokens per period, where the
+// period is a unit or a duration. The units are us (or µs), ms, s, m, h and d;
+// durations may be joined, so 10/s, 100/15m, 5000/1h, 1/1d and 20/1h30m are
+// rates. The error tells what is wrong with s and what would be right; a rate
+// that comes without an error is within MaxCount, MinPeriod and MaxPeriod.
+func ParseRate(s string) (Rate, error) {
+	rate, err := parseRate(s)
+	if err != nil {
+		return Rate{}, fmt.Errorf("rate %s: %w", quote(s), err)
+	}
+	return rate, nil
+}
+
+// parseRate is ParseRate for callers that say themselves what rate they read.
+func parseRate(s string) (Rate, error) {
+	if strings.ContainsAny(s, " \t\r\n") {
+		return Rate{}, errors.New("remove the spaces; write tokens per period, as in 5000/1h")
+	}
+	tokens, period, found := strings.Cut(s, "/")
+	if !found || period == "" {
+		return Rate{}, errors.New("the period is missing; write tokens per period, as in 10/s or 5000/1h")
+	}
+	count, err := parseWhole(tokens)
+	if err != nil {
+		if strings.Contains(tokens, ".") {
+			err = fmt.Errorf("%w; lengthen the period instead: 3/2s is one and a half per second", err)
+		}
+		return Rate{}, err
+	}
+	if strings.IndexAny(period, "0123456789.+-") != 0 {
+		period = "1" + period
+	}
+	length, err := parseDuration(period)
+	if err != nil {
+		return Rate{}, err
+	}
+	rate := Rate{Count: count, Period: length}
+	return rate, rate.check()
+}
+
+// check tells what is wrong with the rate's numbers, or returns nil.
+func (r Rate) check() error {
+	switch {
+	case r.Count < 1:
+		return errors.New("the count must be at least 1 token per period")
+	case r.Count > MaxCount:
+		return fmt.Errorf("the count must be at most %d; take a shorter period for a faster rate", MaxCount)
+	case r.Period <= 0:
+		return errors.New("the period must be longer than zero")
+	case r.Period > MaxPeriod:
+		return errors.New("the period must be at most 366d")
+	case r.Period%MinPeriod != 0:
+		return errors.New("the period must be whole microseconds, at least 1us")
+	}
+	return nil
+}
+
+// valid reports whether there is nothing wrong with the rate's numbers.
+func (r Rate) valid() bool { return r.check() == nil }
+
+// parseWhole reads a whole number written in digits. One too large for an int64
+// comes back as the nearest int64, which is beyond every bound as well.
+func parseWhole(s string) (int64, error) {
+	number, ok := new(big.Int).SetString(s, 10)
+	if !ok || s[0] == '+' {
+		return 0, fmt.Errorf("%s is not a whole number in plain digits", quote(s))
+	}
+	return clamp(number), nil
+}
+
+// clamp returns the int64 nearest to n.
+func clamp(n *big.Int) int64 {
+	switch {
+	case n.IsInt64():
+		return n.Int64()
+	case n.Sign() < 0:
+		return math.MinInt64
+	}
+	return math.MaxInt64
+}

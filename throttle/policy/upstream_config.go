@@ -1,0 +1,90 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Upstream says how a policy heeds what its upstream tells of its quota: in response
+// headers, and by refusing calls. Every call made under such a policy must be told
+// of, by Reconcile or Settle of its throttle.Reservation; what makes the calls
+// (upstream.Transport, worker.Middleware) does that.
+type Upstream struct {
+	// API is how the upstream tells. Empty means APIAuto.
+	API API
+	// Headroom is how many tokens of the upstream's quota to leave alone, for other
+	// programs that spend the same quota between two of our calls. Zero means none.
+	Headroom int64
+	// Quotas says for names of the upstream's quotas which limit each corrects, as in
+	// {"tokens": "per-minute"}. A quota that is not among them corrects the limit of
+	// its own name, else the only one, else the one with its window, else the one with
+	// the longest period.
+	Quotas map[string]string
+	// MaxFreeze bounds for how long one response can close anything. Zero means
+	// DefaultMaxFreeze.
+	MaxFreeze time.Duration
+}
+
+// DefaultMaxFreeze is for how long a response can close a policy or a key when the
+// policy does not say.
+const DefaultMaxFreeze = time.Hour
+
+// LongestFreeze returns MaxFreeze with its default applied.
+func (u *Upstream) LongestFreeze() time.Duration {
+	if u == nil || u.MaxFreeze <= 0 {
+		return DefaultMaxFreeze
+	}
+	return u.MaxFreeze
+}
+
+func (f *findings) upstream(path string, p *Policy) {
+	u := p.Upstream
+	if u == nil {
+		return
+	}
+	if u.API != "" {
+		var names []string
+		for _, api := range APIs() {
+			names = append(names, string(api))
+		}
+		if err := checkWord("API", string(u.API), names...); err != nil {
+			f.add(join(path, "api"), "%v", err)
+		}
+	}
+	if u.Headroom < 0 || u.Headroom > MaxCount {
+		f.add(join(path, "headroom"), "the headroom is %d tokens, not from 0 to %d", u.Headroom, MaxCount)
+	}
+	if u.MaxFreeze < 0 || u.MaxFreeze > MaxMaxFreeze {
+		f.add(join(path, "max_freeze"), "%s is not from 0s to %s", u.MaxFreeze, MaxMaxFreeze)
+	}
+	for _, quota := range slices.Sorted(maps.Keys(u.Quotas)) {
+		if err := p.CheckRated(u.Quotas[quota]); err != nil {
+			f.add(join(join(path, "quotas"), quota), "%v", err)
+		}
+	}
+}
+
+// CheckRated returns nil if the policy has a limit of that name which is about a rate, as
+// all but Concurrency limits are: only those can be corrected and closed by what the
+// upstream says. The error says which there are.
+func (p *Policy) CheckRated(limit string) error {
+	var limits []string
+	for i := range p.Limits {
+		if p.Limits[i].Algorithm != Concurrency {
+			limits = append(limits, p.Limits[i].Name)
+		}
+	}
+	switch meant := nearest(limit, limits); {
+	case slices.Contains(limits, limit):
+		return nil
+	case meant != "":
+		return fmt.Errorf("unknown limit %s; did you mean %s?", quote(limit), quote(meant))
+	case len(limits) == 0:
+		return errors.New("the policy has no limit with a rate for a quota to correct")
+	}
+	return fmt.Errorf("unknown limit %s; use one of %s", quote(limit), strings.Join(limits, ", "))
+}

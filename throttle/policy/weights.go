@@ -1,0 +1,53 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// MaxWeight is the largest weight of a lane.
+const MaxWeight = 1000
+
+// checkWeight tells what is wrong with a weight that was given, or returns nil.
+func checkWeight(weight int64) error {
+	if weight < 1 || weight > MaxWeight {
+		return fmt.Errorf("the weight is %d, but must be from 1 to %d", weight, MaxWeight)
+	}
+	return nil
+}
+
+// weights checks what a policy says of its lanes' weights.
+func (f *findings) weights(path string, p *Policy) {
+	if p.Lane == "" && p.Weight != "" {
+		f.add(join(path, "weight"), "a weight is a lane's, but the policy has no lane; add one, as in lane: installation")
+	}
+	if p.Lane == "" && len(p.Weights) > 0 {
+		f.add(join(path, "weights"), "weights are those of lanes, but the policy has no lane; add one, as in lane: installation")
+	}
+	lanes := make([]string, 0, len(p.Weights))
+	for lane := range p.Weights {
+		lanes = append(lanes, lane)
+	}
+	slices.Sort(lanes)
+	for _, lane := range lanes {
+		if err := checkWeight(p.Weights[lane]); err != nil {
+			f.add(join(join(path, "weights"), lane), "%v", err)
+		}
+	}
+}
+
+// WeightOf returns the weight of the lane that a task with these attributes is in:
+// what the attribute says, or else the policy, or else 1. The error is an
+// [*AttributeError].
+func (p *Policy) WeightOf(attributes map[string]string) (int64, error) {
+	if text, ok := attributes[p.Weight]; ok && p.Weight != "" {
+		weight, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || checkWeight(weight) != nil {
+			return 0, &AttributeError{Policy: p.Name, Attribute: p.Weight,
+				Problem: fmt.Sprintf("is %q, not a weight from 1 to %d", shorten(text), MaxWeight)}
+		}
+		return weight, nil
+	}
+	return max(1, p.Weights[attributes[p.Lane]]), nil
+}

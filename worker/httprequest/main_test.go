@@ -1,0 +1,9 @@
+package httprequest_test
+
+import (
+	"testing"
+
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
+)
+
+func TestMain(m *testing.M) { throttletest.Main(m) }
