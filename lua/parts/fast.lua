@@ -66,6 +66,11 @@ end
 -- The answer, or nil.
 local function answer_fast()
   local limits_in_all = ARGV[1] + 0
+  for limit = 2, 9 * limits_in_all, 9 do
+    if not fast[ARGV[limit]] or ARGV[limit + 7] ~= '0' then
+      return nil
+    end
+  end
   local name, line_start = 2 + 9 * limits_in_all, 0
   local run = name + 1
   if ARGV[name] == 'ask' and not raw[2] then
@@ -73,8 +78,8 @@ local function answer_fast()
   elseif ARGV[name] ~= 'reserve' then
     return nil
   end
-  local times, attempt = ARGV[run] + 0, ARGV[run + 3] + 0
-  if #ARGV ~= run + 3 + line_start + 2 * limits_in_all or frozen_until > now or raw[attempt] then
+  local times, attempt = ARGV[run] + 0, ARGV[run + 3] ~= '0' and ARGV[run + 3] + 0
+  if #ARGV ~= run + 3 + line_start + 2 * limits_in_all or frozen_until > now or attempt and raw[attempt] then
     return nil
   end
   local costs = run + 2 + line_start
@@ -83,12 +88,8 @@ local function answer_fast()
   local values, ttls, last, use_by = {}, {}, times > 1 and {}, 0
   for i = 1, limits_in_all do
     local limit, state = 9 * i - 7, ARGV[costs + 2 * i] + 0
-    local pass = fast[ARGV[limit]]
-    if not pass or ARGV[limit + 7] ~= '0' then
-      return nil
-    end
     local value, ttl_us, ends, mark, first_mark, first_left, first_reset, last_mark, last_left, last_reset =
-      pass(raw[state], ARGV[costs + 2 * i + 1] + 0, times, limit)
+      fast[ARGV[limit]](raw[state], ARGV[costs + 2 * i + 1] + 0, times, limit)
     if not value or not raw[state] and redis.call('EXISTS', KEYS[state]) == 1 then
       return nil
     end
@@ -113,7 +114,7 @@ local function answer_fast()
   for i = 1, limits_in_all do
     redis.call('SET', KEYS[ARGV[costs + 2 * i] + 0], values[i], 'PX', int(ttl_ms(ttls[i])))
   end
-  if attempt > 0 then
+  if attempt then
     keep_answer(attempt, answer_text(reply, 3, limits_in_all), now)
   end
   return reply
