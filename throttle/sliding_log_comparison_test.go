@@ -22,6 +22,8 @@ type logOracle struct {
 	starts        []logStart // by their instants, those of one instant as they came
 	granted       []int64    // the instant of each granted reservation
 	granting      bool       // in the script call of now
+	longest       int64      // period by which somebody counted
+	asked         int64      // about when somebody did beside a shorter one
 }
 
 // logStart is one start.
@@ -105,10 +107,18 @@ func (o *logOracle) insert(start logStart) {
 	o.starts = slices.Insert(o.starts, place, start)
 }
 
-// forget drops what is two periods old, or a second older than one, with each change.
-// It shows only when the clock is set further back.
+// forget drops what is a period old, and no less than a second or a period more, with each
+// change: the longest period by which somebody counted, until nobody has for so long. It
+// shows when the clock is set back, or a period is longer again.
 func (o *logOracle) forget(now int64) {
-	old := now - o.period - min(o.period, time.Second.Microseconds())
+	isLongest := o.period >= o.longest
+	switch {
+	case o.period > o.longest, !isLongest && o.asked > 0 && o.asked+o.longest < now:
+		o.longest, o.asked = o.period, 0
+	case isLongest && o.asked > 0 && 8*(now-o.asked) > o.period, !isLongest && o.asked == 0:
+		o.asked = now
+	}
+	old := now - o.longest - min(o.period, time.Second.Microseconds())
 	o.starts = slices.DeleteFunc(o.starts, func(s logStart) bool { return s.at <= old })
 }
 
@@ -154,7 +164,7 @@ func (o *logOracle) status(now int64) (remaining, resetAfter int64) {
 	return max(0, remaining), resetAfter
 }
 
-func (o *logOracle) flush() { o.starts, o.granted = nil, nil }
+func (o *logOracle) flush() { o.starts, o.granted, o.longest, o.asked = nil, nil, 0, 0 }
 
 // logNumbers are mostly small, where everything meets everything, and sometimes
 // large enough that costs have many digits.
