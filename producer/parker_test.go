@@ -244,6 +244,7 @@ func TestProducersJoinTogether(t *testing.T) {
 				assert.NoError(t, err)
 			})
 		}
+		<-time.After(time.Second) // calls wait for company, but not as long
 		synctest.Wait()
 		before := p.asked.calls.Load()
 		release()
