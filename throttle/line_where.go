@@ -68,8 +68,8 @@ func (c *policyCalls) where(ctx context.Context, claim *claim) (s *Standing, row
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, 0, 0, err
 	}
-	if place.Err() != nil {
-		return nil, 0, 0, nil
+	if errors.Is(place.Err(), redis.Nil) {
+		return nil, 0, 0, nil // it is not in line
 	}
 	s = &Standing{Asked: 1, Woken: woken.Err() == nil || late.Err() == nil}
 	s.Position, s.Since = rank.Val()+1, time.UnixMicro(int64(place.Val()))
