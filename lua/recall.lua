@@ -60,7 +60,7 @@ for i = 1, math.min(most, #first) do
 end
 if to and #places > 0 then
   local till, before = int(now + believe_us), string.rep('[^,]+,', 6) -- as META of fragments/line.lua has it
-  local line = redis.call('GET', to) or '0.001,0,' .. int(now) .. ',0,' .. int(now + KEPT_US) .. ',0,0,0,'
+  local line = redis.call('GET', to) or '0.001,0,' .. int(now) .. ',0,' .. int(now + KEPT_US) .. ',0,0,0,0,0,'
   redis.call('SET', to, (string.gsub(line, '^(' .. before .. ')%d+', '%1' .. till)), 'PX', int(ttl_ms(KEPT_US)))
   redis.call('SADD', list, to)
   redis.call('PEXPIRE', list, LISTED_MS)

@@ -204,8 +204,8 @@ end
 local function next_of(row)
   repeat
     if not row.page or row.at > #row.page then
-      local size = row.page and PAGE or 4
-      if row.page and #row.page < 8 then
+      local size = row.page and PAGE or 12
+      if row.page and #row.page < 24 then
         return nil
       end
       row.page = redis.call('ZRANGEBYSCORE', row.key, '(' .. int(know(row).cursor), '+inf', 'WITHSCORES', 'LIMIT', 0, size)

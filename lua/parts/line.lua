@@ -82,6 +82,7 @@ local META = {
   'kept', -- until when all keys are
   'lag', -- how long woken tasks took to ask of late
   'recalled', -- until when some may come who stood in another line
+  'rows', 'returned', -- how many rows there are; how many tasks were sent back that asked again
   'term', -- until when the leader is the one to wake
 }
 local META_PATTERN = '^' .. string.rep('([^,]+),', #META) .. '(.*)$'
@@ -151,11 +152,12 @@ end
 local function write_cursors()
   local texts, empty = {}, {}
   for name, row in pairs(rows) do
-    if row.size == 0 then
-      empty[#empty + 1] = name
-    elseif row.is_changed then
+    if row.size == 0 and row.kept > 0 then
+      empty[#empty + 1], line.rows = name, line.rows - 1
+    elseif row.size ~= 0 and row.is_changed then
       texts[#texts + 1] = name
       texts[#texts + 1] = string.format('%d,%d,%d,%d,%d', row.cursor, row.silence, row.weight, line.kept, row.is_listed and 1 or 0)
+      line.rows = line.rows + (row.kept == 0 and 1 or 0)
       if row.kept < line.kept then
         redis.call('PEXPIRE', row.key, int(ttl_ms(line.kept - now)))
       end

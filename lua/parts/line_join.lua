@@ -27,9 +27,14 @@ for i = 1, next_number() do
 end
 
 for _, row in ipairs(own_rows) do
-  row.size = know(row) and line.is_there and redis.call('ZCARD', row.key) or 0
-  row.places = row.size > 0 and redis.call('ZMSCORE', row.key, unpack(row.members)) or {}
-  row.asked = 0
+  know(row)
+  row.asked, row.places = 0, row.kept > 0 and redis.call('ZMSCORE', row.key, unpack(row.members)) or {}
+end
+
+-- How many tasks a row has that none of this call's is not among.
+local function size_of(row)
+  row.size = row.size or row.kept > 0 and redis.call('ZCARD', row.key) or 0
+  return row.size
 end
 
 -- What this call changes.
@@ -85,14 +90,14 @@ function line.next_task(run)
   task.defer_us, task.may_stand = run.defer_us, run.may_stand
   task.came = run.place > 0 and run.place or nil -- its place, if it had one
   if task.place then
-    if not line.is_measured then -- one of a call is enough
+    if not line.is_measured and now % 8 == 0 then -- one of some calls is enough
       local woken = redis.call('ZSCORE', line_key('woken'), task.name)
       local took = woken and now - woken or line.lag
+      changed = true
       line.lag, line.is_measured = took > line.lag and took or line.lag - math.floor((line.lag - took) / 4), true
     end
     task.is_next = redis.call('ZREM', line_key('woken'), task.name) == 1
       or redis.call('ZREM', line_key('late'), task.name) == 1 or task.place <= row.cursor
-    changed = true
   elseif line.recalled > now then
     local place = redis.call('ZSCORE', line_key('recalled'), string.match(task.member, '/(.*)$'))
     task.came = tonumber(place or task.came)
@@ -113,7 +118,7 @@ function line.is_behind(task)
     return false
   end
   local row = task.row
-  return row.size > 0 or not (task.row.urgent and kept) and tag_of(row.lane) > line.virtual
+  return size_of(row) > 0 or not (row.urgent and kept) and tag_of(row.lane) > line.virtual
 end
 
 -- How far ahead a task's slot may lie. None is sent away from a slot that the next
@@ -125,9 +130,9 @@ end
 local function leave(task)
   local row = task.row
   row.left[#row.left + 1] = task.member
-  row.size, changed = row.size - 1, true
+  row.size = row.size and row.size - 1
   if not task.is_next then
-    line.count = line.count - 1
+    line.count, changed = line.count - 1, true
   end
 end
 
@@ -139,9 +144,10 @@ function line.start(task, costs)
   end
   if task.place then
     leave(task)
-    asked_before[#asked_before + 1] = task.member
+    asked_before[#asked_before + 1] = line.returned > 0 and task.member or nil
   end
   if not (task.place and task.is_next) then
+    changed = true
     move_tag(task.row.lane, share_of(costs, task.row.weight))
   end
 end
@@ -166,7 +172,6 @@ end
 -- How many of the others in line are ahead of a task at that position of its row: rows
 -- take turns.
 local function ahead_of(row, position, others)
-  line.rows = line.rows or redis.call('HLEN', line_key('cursors'))
   return math.min(others, position * (line.rows + (row.kept == 0 and 1 or 0)) - 1)
 end
 
@@ -186,7 +191,7 @@ function line.look(task, costs, at)
   local row = task.row
   line.is_there = true
   local place = came_at(row)
-  local position = 1 + row.size
+  local position = 1 + size_of(row)
   local expected = expected_at(at, ahead_of(row, position, line.count), position, costs)
   row.size, line.count, line.last = row.size + 1, line.count + 1, since(row, place)
   return 2, expected, position, since(row, place)
@@ -199,7 +204,7 @@ end
 function line.join(task, costs, at, held_by)
   local row, is_new = task.row, not task.place
   local place = task.place or task.came or came_at(row)
-  local position = is_new and row.size + 1
+  local position = 1 + size_of(row)
   if not is_new or place <= line.last then
     position = 1 + (is_new and redis.call('ZCOUNT', row.key, '-inf', '(' .. int(place)) or redis.call('ZRANK', row.key, task.member))
   end
@@ -217,6 +222,7 @@ function line.join(task, costs, at, held_by)
     redis.call('ZADD', row.key, 'NX', int(place), task.member)
     row.size, line.count, line.last = row.size + 1, line.count + 1, math.max(line.last, since(row, place))
   else
+    line.returned = line.returned + 1
     redis.call('HINCRBY', line_key('asked'), task.member, 1)
     redis.call('PEXPIRE', line_key('asked'), int(ttl_ms(line.kept - now)))
     if task.is_next then
@@ -243,6 +249,9 @@ function line.finish()
   change('HDEL', line_key('asked'), asked_before)
   for _, row in ipairs(own_rows) do
     change('ZREM', row.key, row.left)
+    if #row.left > 0 and not row.is_listed and redis.call('EXISTS', row.key) == 0 then
+      row.size, changed = 0, true
+    end
   end
   if changed then
     write_cursors()

@@ -71,7 +71,7 @@ function line.stand(task, own, costs, at, held_by)
   end
   if not task.place then
     redis.call('ZADD', row.key, int(place), task.member)
-    row.size, line.last = row.size + 1, math.max(line.last, since(row, place))
+    row.size, line.last = size_of(row) + 1, math.max(line.last, since(row, place))
     row.cursor, row.is_changed = math.max(row.cursor, place), true
     line.virtual = math.max(line.virtual, tag_of(lane))
     move_tag(lane, share_of(costs, row.weight))
