@@ -180,31 +180,32 @@ func (a *account) start(cost int64) Start {
 	return s
 }
 
-// owes reports whether the definition owes a start now.
-func (a *account) owes(cost int64) bool {
-	return a.model.Owes(append(slices.Clip(a.starts), a.start(cost)))
+// passes reports whether a start of that cost passes now by a rule, which is the model's
+// Holds or Owes.
+func (a *account) passes(rule func([]Start) bool, cost int64) bool {
+	return rule(append(slices.Clip(a.starts), a.start(cost)))
 }
 
-// waitFor lets time pass until the definition owes a start of that cost.
-func (a *account) waitFor(cost int64) {
-	if a.owes(cost) {
+// waitFor lets time pass until a start of that cost passes.
+func (a *account) waitFor(rule func([]Start) bool, cost int64) {
+	if a.passes(rule, cost) {
 		return
 	}
 	from := a.now
-	early, late := int64(0), int64(1) // in steps; late owes it
-	owesAfter := func(steps int64) bool {
+	early, late := int64(0), int64(1) // in steps; it passes after late, not after early
+	passesAfter := func(steps int64) bool {
 		a.now = from
 		a.sleep(time.Duration(steps) * a.options.Step)
-		return a.owes(cost)
+		return a.passes(rule, cost)
 	}
-	for !owesAfter(late) {
+	for !passesAfter(late) {
 		if a.now.Sub(from) > 1000*a.model.Memory {
-			panic(fmt.Sprintf("throttletest: the model owes no start of cost %d, however long one waits", cost))
+			panic(fmt.Sprintf("throttletest: by the model no start of cost %d ever passes", cost))
 		}
 		early, late = late, 2*late
 	}
 	for early+1 < late {
-		if middle := early + (late-early)/2; owesAfter(middle) {
+		if middle := early + (late-early)/2; passesAfter(middle) {
 			late = middle
 		} else {
 			early = middle
@@ -212,20 +213,6 @@ func (a *account) waitFor(cost int64) {
 	}
 	a.now = from
 	a.sleep(time.Duration(late) * a.options.Step)
-}
-
-// take makes so much start, in as few requests as the limiter can do it.
-func (a *account) take(tokens int64) error {
-	cost := tokens
-	if a.cannot(CostsCount) != "" {
-		cost = 1
-	}
-	for ; tokens > 0; tokens -= cost {
-		if _, err := a.ask(cost); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // takeAll asks for ones until one is denied, and returns how many started.

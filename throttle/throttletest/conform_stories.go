@@ -30,9 +30,9 @@ func (j *judge) tellStory(denials bool) error {
 		if err := a.passTime(cost); err != nil {
 			return err
 		}
-		owed := a.owes(cost)
+		owed := a.passes(j.model.Owes, cost)
 		if !denials && !owed {
-			a.waitFor(cost)
+			a.waitFor(j.model.Owes, cost)
 			owed = true
 		}
 		before := a.denied
@@ -73,19 +73,19 @@ func (a *account) passTime(cost int64) error {
 	case 2, 3:
 		a.sleep(a.upTo(a.model.Memory / time.Duration(a.model.Capacity)))
 	case 4:
-		a.waitFor(cost)
+		a.waitFor(a.model.Owes, cost)
 	case 5:
-		a.waitAlmost(cost)
+		a.waitAlmost(a.model.Owes, cost)
 	case 6, 7:
 		return a.releaseOne()
 	}
 	return nil
 }
 
-// waitAlmost lets time pass until one step before the definition owes that cost.
-func (a *account) waitAlmost(cost int64) {
+// waitAlmost lets time pass until one step before a start of that cost passes.
+func (a *account) waitAlmost(rule func([]Start) bool, cost int64) {
 	before := a.now
-	if a.waitFor(cost); a.now.After(before) {
+	if a.waitFor(rule, cost); a.now.After(before) {
 		a.sleep(-a.options.Step)
 	}
 }
@@ -175,15 +175,17 @@ func (j *judge) mixKeys() error {
 	return nil
 }
 
-// staySilent takes some of a fresh key, comes back one step before all of it is owed
+// staySilent takes some of a fresh key, comes back one step before all of it may start
 // again, and takes what there is. Nobody asks meanwhile, so nothing keeps it alive.
 func (j *judge) staySilent() error {
 	for taken := int64(1); taken <= min(j.model.Capacity, mostKinds); taken++ {
 		a := j.open(KeptWhileItMatters)
-		if err := a.take(taken); err != nil {
-			return err
+		for range taken { // each one writes anew how long it is kept
+			if _, err := a.ask(1); err != nil {
+				return err
+			}
 		}
-		a.waitAlmost(j.model.Capacity)
+		a.waitAlmost(j.model.Holds, j.model.Capacity)
 		if _, err := a.takeAll(); err != nil {
 			return err
 		}

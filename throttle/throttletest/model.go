@@ -1,8 +1,6 @@
 package throttletest
 
-import (
-	"time"
-)
+import "time"
 
 // Start is one start that a limiter let happen.
 type Start struct {
@@ -26,9 +24,9 @@ type Model struct {
 	Memory time.Duration
 	// Holds reports whether starts, in any order, keep to the definition.
 	Holds func(starts []Start) bool
-	// Owes reports whether the limit has to let the last of starts happen after the
-	// others; what Holds allows beyond that may be denied. Nil means Holds: the limit
-	// is exact.
+	// Owes reports whether the limit has to let the last of starts happen, after the
+	// others; it may deny what Holds allows beyond that. Once a start is owed it stays
+	// owed, if no other comes. Nil means Holds: the limit is exact.
 	Owes func(starts []Start) bool
 	// Lease is how long a start that is not released holds its slots. Zero is for
 	// limits whose starts hold nothing.
@@ -98,12 +96,14 @@ func SlidingWindowModel(count int64, period, precision time.Duration) Model {
 	return Model{
 		Capacity: count, Memory: period + precision, Holds: exact.Holds,
 		Owes: func(starts []Start) bool {
-			times := tokenTimes(starts)
-			for i, t := range times {
-				bucket := windowOf(t, time.Unix(0, 0), precision)
-				times[i] = time.Unix(0, bucket*int64(precision))
+			bucket := func(s Start) int64 { return windowOf(s.At, time.Unix(0, 0), precision) }
+			last, counted := bucket(starts[len(starts)-1]), int64(0)
+			for _, s := range starts {
+				if bucket(s) >= last-int64(period/precision) {
+					counted += s.Cost
+				}
 			}
-			return int64(MaxInAnyInterval(times, period+precision)) <= count
+			return counted <= count
 		},
 	}
 }
