@@ -1,7 +1,9 @@
-// Command bench measures Rampmeter beside its peers, in one run on one Redis:
+// Command bench measures Rampmeter beside its peers, in one run on one Redis, and judges
+// them by one suite:
 //
 //	cd bench && go run .           what one decision costs
 //	cd bench && go run . backlog   what becomes of a backlog of tasks
+//	cd bench && go run . conform   which promises a limiter keeps
 //
 // Each has a folder, and a -h that says more. The bench is a module of its own, so
 // that the peers are no dependencies of Rampmeter's.
@@ -17,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/rampmeter/rampmeter/bench/backlog"
+	"github.com/rampmeter/rampmeter/bench/conform"
 	"github.com/rampmeter/rampmeter/bench/decisions"
 )
 
@@ -35,8 +38,13 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if backlog.IsWorker(getenv) {
 		return backlog.Work(ctx, getenv, os.Stdin, stdout, stderr)
 	}
-	if len(args) > 0 && args[0] == "backlog" {
-		return backlog.Run(ctx, args[1:], getenv, stdout, stderr)
+	if len(args) > 0 {
+		switch args[0] {
+		case "backlog":
+			return backlog.Run(ctx, args[1:], getenv, stdout, stderr)
+		case "conform":
+			return conform.Run(ctx, args[1:], getenv, stdout, stderr)
+		}
 	}
 	return decisions.Run(ctx, args, getenv, stdout, stderr)
 }

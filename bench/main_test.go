@@ -19,6 +19,7 @@ func TestEachPartHasItsHelp(t *testing.T) {
 	for first, args := range map[string][]string{
 		"bench measures what a decision costs": {"-h"},
 		"bench backlog measures what becomes":  {"backlog", "-h"},
+		"bench conform tells which promises":   {"conform", "-h"},
 	} {
 		var stdout, stderr strings.Builder
 		assert.Equal(t, harness.ExitOK, run(t.Context(), args, none, &stdout, &stderr))
@@ -39,6 +40,7 @@ func TestEachPartRefusesWhatItCanNotDo(t *testing.T) {
 	}{
 		{[]string{"-slice", "soon"}, harness.ExitUsage, "-slice"},
 		{[]string{"backlog", "-for", "soon"}, harness.ExitUsage, "-for"},
+		{[]string{"conform", "-step", "soon"}, harness.ExitUsage, "-step"},
 		{[]string{"-redis", server.URI(), "-quick"}, harness.ExitFailed, "holds 1 keys"},
 		{[]string{"backlog", "-redis", server.URI(), "-quick"}, harness.ExitFailed, "holds 1 keys"},
 	} {

@@ -180,10 +180,11 @@ func (j *judge) mixKeys() error {
 func (j *judge) staySilent() error {
 	for taken := int64(1); taken <= min(j.model.Capacity, mostKinds); taken++ {
 		a := j.open(KeptWhileItMatters)
-		for range taken { // each one writes anew how long it is kept
+		for range taken { // each tells anew how long to keep it, mostly no whole seconds
 			if _, err := a.ask(1); err != nil {
 				return err
 			}
+			a.sleep(a.upTo(j.model.Memory / time.Duration(2*j.model.Capacity)))
 		}
 		a.waitAlmost(j.model.Holds, j.model.Capacity)
 		if _, err := a.takeAll(); err != nil {
