@@ -57,7 +57,11 @@ func TestConforms(t *testing.T) {
 				limit, model := make(1+random.Int64N(9),
 					time.Duration(1+random.Int64N(3_000_000))*time.Microsecond, 1+random.Int64N(9))
 				limit.Per, limit.Cost = "key", "cost"
-				b := start(limit)
+				limits := []policy.Limit{limit}
+				if seed%2 == 1 { // beside another, no shortcut through the script is taken
+					limits = append(limits, sliding("wide", 1_000_000, time.Minute, time.Second))
+				}
+				b := start(limits...)
 				options := throttletest.ConformOptions{Seed: seed, Stories: 4, Begin: noon}
 				if b.byKey {
 					options.Cannot = map[throttletest.Promise]string{
