@@ -146,7 +146,9 @@ type ConformOptions struct {
 }
 
 // Judge holds a limiter against a model, and reports which promises it keeps. The keys it
-// asks for must be fresh. It asks for every token of the model: choose one of few.
+// asks for must be fresh: "k1", "k2" and so on, and "k2:x" and the like. It asks for every
+// token of the model: choose one of few. It panics if the model has no Capacity or no
+// Memory.
 func Judge(ctx context.Context, limiter Limiter, model Model, options ConformOptions) Report {
 	j := newJudge(ctx, limiter, model, options)
 	j.judge()

@@ -33,6 +33,8 @@ type judge struct {
 }
 
 func newJudge(ctx context.Context, limiter Limiter, model Model, options ConformOptions) *judge {
+	mustBePositive("the model's capacity", model.Capacity)
+	mustBePositive("the model's memory", int64(model.Memory))
 	if model.Owes == nil {
 		model.Owes = model.Holds
 	}

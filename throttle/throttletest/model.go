@@ -36,6 +36,7 @@ type Model struct {
 // TokenBucketModel is a bucket of burst tokens that gets count of them evenly over each
 // period: over every time t, no more than burst + count x t/period start.
 func TokenBucketModel(count int64, period time.Duration, burst int64) Model {
+	mustBePositive("count", count)
 	refill := time.Duration((burst*int64(period) + count - 1) / count)
 	return Model{Capacity: burst, Memory: refill, Holds: func(starts []Start) bool {
 		return int64(MaxBurst(tokenTimes(starts), count, period)) <= burst
@@ -45,6 +46,7 @@ func TokenBucketModel(count int64, period time.Duration, burst int64) Model {
 // IntervalBucketModel is a bucket of burst tokens that gets count of them at once, at
 // the end of each period since it was last full.
 func IntervalBucketModel(count int64, period time.Duration, burst int64) Model {
+	mustBePositive("count", count)
 	refills := (burst + count - 1) / count
 	return Model{Capacity: burst, Memory: time.Duration(refills) * period, Holds: func(starts []Start) bool {
 		taken, refilled := int64(0), int64(0)
