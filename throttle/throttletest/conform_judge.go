@@ -102,12 +102,12 @@ func (j *judge) finding(p Promise) Finding {
 	case j.broken[p] != "":
 		return Finding{p, Broken, j.broken[p]}
 	case !j.checked[p]:
-		return Finding{p, NotJudged, "no request came so far"}
+		return Finding{p, NotJudged, "no request put it to the test"}
 	}
 	return Finding{Promise: p, Verdict: Held}
 }
 
-// account is what one key has asked for, and what started.
+// account is what was asked for one key, and what started.
 type account struct {
 	*judge
 	key    string
