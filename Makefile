@@ -5,7 +5,7 @@ SHELL := /bin/bash
 GOLANGCI_LINT_VERSION := v2.15.0
 GOLANGCI_LINT := .tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
 
-.PHONY: help build test lint fuzz prove example bench bench-backlog redis-server
+.PHONY: help build test lint fuzz prove example bench bench-backlog bench-conform redis-server
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ bench: redis-server ## Measure decisions against peers; BENCH_ARGS=-quick for a 
 
 bench-backlog: redis-server ## Measure what becomes of a backlog, against peers; BENCH_ARGS=-h lists scenarios
 	cd bench && go run . backlog $(BENCH_ARGS)
+
+bench-conform: ## See which promises limiters keep, ours and peers'; BENCH_ARGS=-h says more
+	cd bench && go run . conform $(BENCH_ARGS)
 
 # A real Redis is looked for on the PATH, then asked of the package manager.
 redis-server:

@@ -1,8 +1,10 @@
-// Command bench measures Rampmeter beside its peers, in one run on one Redis:
+// Command bench measures Rampmeter beside its peers, in one run on one Redis, and judges
+// them by one suite:
 //
 //	cd bench && go run .           what one decision costs
 //	cd bench && go run . backlog   what becomes of a backlog of tasks
 //	cd bench && go run . overhead  what a limit costs that never binds
+//	cd bench && go run . conform   which promises a limiter keeps
 //
 // Each has a folder, and a -h that says more. The bench is a module of its own, so
 // that the peers are no dependencies of Rampmeter's.
@@ -18,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/rampmeter/rampmeter/bench/backlog"
+	"github.com/rampmeter/rampmeter/bench/conform"
 	"github.com/rampmeter/rampmeter/bench/decisions"
 	"github.com/rampmeter/rampmeter/bench/overhead"
 )
@@ -43,6 +46,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return backlog.Run(ctx, args[1:], getenv, stdout, stderr)
 	case len(args) > 0 && args[0] == "overhead":
 		return overhead.Run(ctx, args[1:], getenv, stdout, stderr)
+	case len(args) > 0 && args[0] == "conform":
+		return conform.Run(ctx, args[1:], getenv, stdout, stderr)
 	}
 	return decisions.Run(ctx, args, getenv, stdout, stderr)
 }

@@ -20,6 +20,7 @@ func TestEachPartHasItsHelp(t *testing.T) {
 		"bench measures what a decision costs": {"-h"},
 		"bench backlog measures what becomes":  {"backlog", "-h"},
 		"bench overhead measures what a limit": {"overhead", "-h"},
+		"bench conform tells which promises":   {"conform", "-h"},
 	} {
 		var stdout, stderr strings.Builder
 		assert.Equal(t, harness.ExitOK, run(t.Context(), args, none, &stdout, &stderr))
@@ -41,6 +42,7 @@ func TestEachPartRefusesWhatItCanNotDo(t *testing.T) {
 		{[]string{"-slice", "soon"}, harness.ExitUsage, "-slice"},
 		{[]string{"backlog", "-for", "soon"}, harness.ExitUsage, "-for"},
 		{[]string{"overhead", "-tasks", "0"}, harness.ExitUsage, "-tasks"},
+		{[]string{"conform", "-step", "soon"}, harness.ExitUsage, "-step"},
 		{[]string{"-redis", server.URI(), "-quick"}, harness.ExitFailed, "holds 1 keys"},
 		{[]string{"backlog", "-redis", server.URI(), "-quick"}, harness.ExitFailed, "holds 1 keys"},
 		{[]string{"overhead", "-redis", server.URI()}, harness.ExitFailed, "holds 1 keys"},

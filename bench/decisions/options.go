@@ -97,7 +97,8 @@ func printHelp(w io.Writer) {
   go run . -quick                       everything, in under 40 seconds
   go run . -only token -callers 1,100   two levels of the token buckets
   go run . -json > bench.json           for a program to read
-  go run . backlog -h                   the other part: what becomes of a backlog
+  go run . backlog -h                   another part: what becomes of a backlog
+  go run . conform -h                   another part: which promises a limiter keeps
 
 Each flag can also be given as an environment variable, such as RAMPMETER_ROUNDS
 for -rounds; the flag wins.

@@ -1,7 +1,8 @@
 // Package throttletest has what it takes to test a throttled program for real:
 // Redis servers that start in milliseconds, an upstream that enforces a quota by
 // its own clock and remembers every call, and a judge of recorded start times
-// that shares no code with the limiter it judges.
+// that shares no code with the limiter it judges; and the suite of promises that any
+// limiter must keep.
 //
 // # Servers
 //
@@ -32,4 +33,13 @@
 // and [Used] are pure functions of recorded times. They take them in any order, all of one
 // clock, and reckon exactly, in whole nanoseconds. A start that costs three is
 // three equal times.
+//
+// # Judging limiters
+//
+// [Conform] holds a limiter against a [Model], the definition of its algorithm, and fails
+// the test that it breaks a promise in; [Judge] only reports. Whoever can ask a limiter
+// at an instant, by a function, can have it judged: ours are, and peers in bench/.
+//
+//	throttletest.Conform(t, limiter, throttletest.TokenBucketModel(5, time.Minute, 5),
+//		throttletest.ConformOptions{})
 package throttletest

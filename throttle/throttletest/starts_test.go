@@ -161,6 +161,14 @@ func TestNonsenseIsRefused(t *testing.T) {
 		"Used, burst":        func() { Used(nil, 0, 1, 1) },
 		"Used, count":        func() { Used(nil, 1, 0, 1) },
 		"Used, period":       func() { Used(nil, 1, 1, 0) },
+		"a model's count":    func() { TokenBucketModel(0, 1, 1) },
+		"a model's capacity": func() { Judge(t.Context(), nil, SlidingLogModel(0, 1), ConformOptions{}) },
+		"a model's memory":   func() { Judge(t.Context(), nil, SlidingLogModel(1, 0), ConformOptions{}) },
+		"a model without end": func() {
+			model := SlidingLogModel(1, time.Second)
+			model.Owes = func(starts []Start) bool { return len(starts) == 1 }
+			Judge(t.Context(), newNaive(model).ask, model, ConformOptions{})
+		},
 	} {
 		assert.Panics(t, f, name)
 	}
