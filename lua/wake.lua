@@ -386,7 +386,9 @@ let_held_rows_join()
 serve_lanes()
 for _, list in pairs(lists) do
   change('ZREM', list.key, list.removed)
-  change('ZADD', list.key, pairs_of(list.moved, int))
+  if #list > 1 then -- one alone is the first anyway
+    change('ZADD', list.key, pairs_of(list.moved, int))
+  end
 end
 change('ZADD', line_key('ready'), pairs_of(tags, tag_text))
 change('ZREM', line_key('ready'), passed)
