@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/internal/prove"
+	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
@@ -55,6 +57,58 @@ func TestProveBacklog(t *testing.T) {
 			prove.AtMost("attempts per task", float64(attempts.Load())/float64(n), 2.1, ""),
 		}
 	})
+}
+
+// reachBy has servers reach Redis, for tasks and limits, at that address.
+func (r *testServer) reachBy(addr string) {
+	r.t.Helper()
+	r.redis.Addr = addr
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	r.t.Cleanup(func() { _ = client.Close() })
+	limiter, err := throttle.New(client, r.limiter.Config())
+	require.NoError(r.t, err)
+	r.limiter = limiter
+}
+
+// Law 6 for tasks that are parked, at speeds and in places where wakes are many or slow:
+// 10 tenants' tasks, two servers with asynq's own intervals.
+func TestProveFastLines(t *testing.T) {
+	lasts := 8 * time.Second
+	if testing.Short() {
+		lasts /= 4
+	}
+	for _, test := range []struct {
+		what string
+		rate int64
+		away time.Duration // Redis, there and back
+	}{
+		{"at 400/s", 400, 0},
+		{"at 1000/s", 1000, 0},
+		{"at 300/s, 3 ms from Redis", 300, 3 * time.Millisecond},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			prove.Figures(t, func(t *testing.T) []prove.Figure {
+				server := throttletest.Redis(t)
+				r := newTestServer(t, server, policy.Policy{Limits: perSecond(test.rate, test.rate/10), Lane: "tenant", MaxWait: -1})
+				n := int(test.rate * int64(lasts/time.Second))
+				r.freeze()
+				r.enqueueFor(n, strings.Split("a b c d e f g h i j", " ")...)
+				proxy := throttletest.NewProxy(t, server.Addr())
+				r.reachBy(proxy.Addr())
+				all := newJournal()
+				attempts := r.serveTwo(all)
+				r.parked(n)
+				proxy.Delay(test.away / 2)
+				opened := r.open()
+				all.wait(t, n)
+				require.LessOrEqual(t, throttletest.BurstSince(opened, all.times, test.rate, time.Second), int(test.rate/10))
+				return []prove.Figure{
+					prove.AtLeast("quota used", throttletest.Used(all.times, int64(test.rate/10), test.rate, time.Second), 0.95, ""),
+					prove.AtMost("attempts per task", float64(attempts.Load())/float64(n), 2.1, ""),
+				}
+			})
+		})
+	}
 }
 
 // Laws 5 to 7 for slots: without standing by, half of their time is used.

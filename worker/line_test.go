@@ -117,3 +117,30 @@ func TestLostLineIsNoLoss(t *testing.T) {
 	r.allEnd()
 	assert.Zero(t, r.queue().FailedTotal)
 }
+
+// Law 13: tasks that nobody can dequeue, because their queue is paused, stop no others of
+// their line, however many they are; and they run once it is not.
+func TestPausedQueueStopsNoOther(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		r := newTestServer(t, server, policy.Policy{Limits: perSecond(200, 1), MaxWait: -1})
+		r.config.Queues = map[string]int{"default": 1, "paused": 1}
+		const paused, served = 400, 40
+		r.freeze()
+		r.enqueueTo("paused", paused)
+		r.enqueueTo("default", served)
+		all := newJournal()
+		r.serve(all.ProcessTask)
+		r.eventually("all parked", func() bool {
+			other, err := r.inspector.GetQueueInfo("paused")
+			return err == nil && other.Retry == paused && r.queue().Retry == served
+		})
+		require.NoError(t, r.inspector.PauseQueue("paused"))
+		r.open()
+		all.wait(t, served)
+		r.allEnd()
+		assert.Len(t, all.ran(), served)
+		require.NoError(t, r.inspector.UnpauseQueue("paused"))
+		all.wait(t, served+paused)
+	})
+}

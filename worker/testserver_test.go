@@ -94,6 +94,14 @@ func (r *testServer) enqueueFor(n int, tenants ...string) {
 	}
 }
 
+// enqueueTo enqueues n tasks to a queue.
+func (r *testServer) enqueueTo(queue string, n int) {
+	r.t.Helper()
+	for i := range n {
+		r.add(asynq.NewTaskWithHeaders("call", nil, map[string]string{"tenant": queue, "number": fmt.Sprintf("%04d", i)}), asynq.Queue(queue))
+	}
+}
+
 // freeze closes the policy until open, for as long as it takes to have tasks in line.
 func (r *testServer) freeze() {
 	r.t.Helper()

@@ -5,12 +5,16 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Proxy is a way to a server that a test can break and mend. It is safe for
 // concurrent use.
 type Proxy struct {
+	delay atomic.Int64 // nanoseconds, each way
+
 	server   string
 	listener net.Listener
 	copies   sync.WaitGroup
@@ -78,6 +82,9 @@ func (p *Proxy) Mend() {
 	}
 	p.isCut = false
 }
+
+// Delay has what is sent arrive later by that, each way.
+func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
 // LoseReply passes the next request on that has this text in it, in whatever case,
 // and ends its connection instead of bringing the answer: what go-redis repeats.
@@ -163,6 +170,7 @@ func (p *Proxy) carry(from, to net.Conn, passes func([]byte) bool) {
 		arrives := p.passes
 		p.mu.Unlock()
 		<-arrives
+		time.Sleep(time.Duration(p.delay.Load()))
 		if n > 0 && !passes(buffer[:n]) {
 			return
 		}
