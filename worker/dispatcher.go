@@ -73,7 +73,7 @@ func (d *dispatcher) close() {
 
 // serve wakes the tasks of one policy.
 func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
-	s := &shift{dispatcher: d, policy: policy, tempo: &on.tempo, rerouted: &on.rerouted}
+	s := &shift{dispatcher: d, policy: policy, tempo: &on.tempo, rerouted: &on.rerouted, takes: time.Millisecond}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	follows := false
@@ -135,7 +135,7 @@ type shift struct {
 	leads  bool
 	busy   []busyTask
 	gone   []throttle.WokenTask // which asynq does not have any more
-	takes  time.Duration        // to wake a task, at the last time
+	takes  time.Duration        // to wake a task, at the last time, or as is believed at first
 	// rerouted tells that tasks may stand in line that are another policy's now.
 	rerouted *atomic.Bool
 }
