@@ -20,5 +20,5 @@ for i, row in ipairs(rows) do
   places[2 * i - 1], places[2 * i] = int(now - #rows + i), row
 end
 redis.call('ZADD', held, 'XX', unpack(places))
-redis.call('PUBLISH', KEYS[1] .. '/signal', '')
+redis.pcall('PUBLISH', KEYS[1] .. '/signal', '')
 return #rows == MOST_ROWS and 1 or 0

@@ -56,7 +56,7 @@ line.leader, line.term = id, now + term_us
 if term_us == 0 then
   line.leader = ''
   line.save()
-  redis.call('PUBLISH', line_key('signal'), '')
+  redis.pcall('PUBLISH', line_key('signal'), '')
   return { now, 0, now }
 end
 

@@ -53,7 +53,7 @@ end
 local function signal(at)
   if line.wake_at == 0 or at < line.wake_at + patience_us then
     line.wake_at = now
-    redis.call('PUBLISH', line_key('signal'), '')
+    redis.pcall('PUBLISH', line_key('signal'), '')
   end
 end
 
