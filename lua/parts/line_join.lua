@@ -29,7 +29,7 @@ end
 for _, row in ipairs(own_rows) do
   row.size = know(row) and line.is_there and redis.call('ZCARD', row.key) or 0
   row.places = row.size > 0 and redis.call('ZMSCORE', row.key, unpack(row.members)) or {}
-  row.asked = 0
+  row.asked, row.is_new = 0, row.size == 0 -- its key may be gone although its cursor is there
 end
 
 -- What this call changes.
@@ -228,7 +228,7 @@ function line.join(task, costs, at, held_by)
     line.list('SADD')
     line.is_there = true
   end
-  row.is_changed, changed = row.is_changed or row.kept < line.kept, true
+  row.is_changed, changed = row.is_changed or row.is_new or row.kept < line.kept, true
   local is_first = not row.is_listed or place <= row.cursor or is_new and place < line.last
   row.cursor = math.min(row.cursor, place - 1)
   if is_first then
