@@ -6,9 +6,9 @@
 --          and with it its /cursors, /row:<row>, /ready, /rows:<lane>, /held, /woken, /late
 --          and /asked, for which rows there are is only known from it
 -- KEYS[2]  the list of the policy's lines
--- KEYS[3]  the key of the line that they are to find themselves in, by its /recalled, if
---          the policy is there: they have their old places in it, but no other right to a slot than
---          who comes just now
+-- KEYS[3]  the key of the line that they are to find themselves in, and with it its
+--          /recalled, if the policy is there: they have their old places in it, but no
+--          other right to a slot than who comes just now
 -- ARGV     id          who asks
 --          believe_us  how long after their waking they may come
 -- Reply as wake's; the second number is 0 if somebody serves the line. next_us is 0 if
