@@ -18,6 +18,7 @@ local joins = operation == 'join'
 local rest = argument + ARGV[argument + 1]
 argument = argument + 1
 local line = make.line()
+line.only_looks = not joins
 argument = rest
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)

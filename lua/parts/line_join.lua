@@ -84,6 +84,9 @@ function line.next_task(run)
   task.place = tonumber(row.places[row.asked] or nil)
   task.defer_us, task.may_stand = run.defer_us, run.may_stand
   task.came = run.place > 0 and run.place or nil -- its place, if it had one
+  if line.only_looks then -- it does not ask
+    return task
+  end
   if task.place then
     if not line.is_measured then -- one of a call is enough
       local woken = redis.call('ZSCORE', line_key('woken'), task.name)
