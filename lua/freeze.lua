@@ -4,7 +4,8 @@
 -- KEYS[1]  freeze key
 -- ARGV[1]  duration_us
 -- Reply    until_us, the end of the freeze in force
--- A blind retry is safe.
+-- Worst case: three commands.
+-- A blind retry is safe: the freeze ends as much later as the call came later.
 -- Needs Redis 6.2.
 
 local now = now_us()

@@ -3,11 +3,12 @@
 -- first worker that took it can be there before. Takes nothing from any limit.
 --
 -- KEYS  as reserve has them, with a line
--- ARGV  the same; attempt does not matter, and for who joins, wait_us is the instant at
---       which it came, or 0 for now
+-- ARGV  the same; attempt must be 0, and for who joins, wait_us is the instant at which
+--       it came, or 0 for now
 -- Reply as reserve's, receipts and all. granted is 2 for who is in line now, or would
 --       be; 0 for who was only to be told, and may start
--- A blind retry is safe: who is in line keeps its place.
+-- Worst case: as reserve's with a line, and no state is written.
+-- A blind retry is safe: who is in line keeps its place, and has asked once more.
 -- Needs Redis 6.2.
 
 -- Who came longer ago comes now.
@@ -17,6 +18,7 @@ local joins = operation == 'join'
 local rest = argument + ARGV[argument + 1]
 argument = argument + 1
 local line = make.line()
+line.only_looks = not joins
 argument = rest
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)

@@ -5,6 +5,8 @@
 --       for each limit
 -- Reply now_us, at_us, held_by, then for each limit: remaining, reset_after_us
 --       (see reserve)
+-- Worst case: one read of a key for each limit, and what an algorithm looks up for one
+-- decision (see README.md).
 -- A blind retry is safe.
 -- Needs Redis 6.2.
 

@@ -3,16 +3,20 @@
 -- about their order.
 --
 -- KEYS[1]  the line's key (see parts/line.lua)
+--          and with it its /cursors, /row:<row>, /ready, /rows:<lane>, /held, /woken, /late
+--          and /asked, for which rows there are is only known from it
 -- KEYS[2]  the list of the policy's lines
--- KEYS[3]  the key of the line that they are to find themselves in, if the policy is
---          there: they have their old places in it, but no other right to a slot than
---          who comes just now
+-- KEYS[3]  the key of the line that they are to find themselves in, and with it its
+--          /recalled, if the policy is there: they have their old places in it, but no
+--          other right to a slot than who comes just now
 -- ARGV     id          who asks
 --          believe_us  how long after their waking they may come
 -- Reply as wake's; the second number is 0 if somebody serves the line. next_us is 0 if
 --       nobody is in it any more
--- Worst case: MOST_WOKEN tasks, and the heads of MOST_ROWS rows.
--- A blind retry is safe: who was woken in vain comes back by itself.
+-- Worst case: MOST_WOKEN tasks. As many are read of each of MOST_ROWS rows, or of all rows
+-- while the server keeps their hash compact, which is up to 512 by default.
+-- A blind retry is safe: who was told of in a reply that was lost is in line no more, and
+-- comes back when asynq's own time for it has come.
 -- Needs Redis 6.2.
 
 local MOST_WOKEN, MOST_ROWS = 128, 64
@@ -59,7 +63,7 @@ for i = 1, math.min(most, #first) do
   places[#places + 1], places[#places + 2] = int(task.place), string.match(task.member, '/(.*)$')
 end
 if to and #places > 0 then
-  local till, before = int(now + believe_us), string.rep('[^,]+,', 6) -- as META of fragments/line.lua has it
+  local till, before = int(now + believe_us), string.rep('[^,]+,', 6) -- as META of parts/line.lua has it
   local line = redis.call('GET', to) or '0.001,0,' .. int(now) .. ',0,' .. int(now + KEPT_US) .. ',0,0,0,0,0,'
   redis.call('SET', to, (string.gsub(line, '^(' .. before .. ')%d+', '%1' .. till)), 'PX', int(ttl_ms(KEPT_US)))
   redis.call('SADD', list, to)

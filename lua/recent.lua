@@ -5,6 +5,7 @@
 -- ARGV[1]  period_us
 -- ARGV[2]  most starts to tell
 -- Reply    for each start: at_us, cost, who
+-- Worst case: two reads of the key, the second of as many starts as were asked for.
 -- A blind retry is safe.
 -- Needs Redis 6.2.
 

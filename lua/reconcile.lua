@@ -20,8 +20,11 @@
 --         is_slow       1 to cut the rate
 -- Reply now_us, then for each limit: what became of it (0 nothing to hear, 1 heard,
 --       2 stale), and the tokens of a full quota (0 if not known)
--- A blind retry is safe: it may say again what is heard of the quota, and that a flight
--- ended changes nothing and gets the same reply, for MARKED_MS.
+-- Worst case: one read of all keys; one write for each limit, one of the freeze and one of
+-- the mark.
+-- A blind retry is safe: that a flight ended, changes nothing again and gets the same reply,
+-- for MARKED_MS. What ends no flight is heard again, which tightens nothing further but
+-- what is closed: that ends as much later as the call came later.
 -- Needs Redis 6.2.
 
 -- Longer than a client repeats a call.

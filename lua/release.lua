@@ -7,7 +7,12 @@
 --       born_us (receipt_1 of reserve)        for each limit
 -- Reply the number of leases that ended; those that ran out, or that another
 --       attempt of the same task has taken over, are not among them
--- A blind retry is safe.
+-- Keys of the line that are not passed: its /standing:<state key>, /lacking:<state key> and
+--       /held, which are its own, so that one key stands for them.
+-- Worst case: for each limit a dozen commands on its leases, MOST_LEASES of which may be
+-- cleared away (see algorithms/concurrency.lua), and MOST_HANDED slots handed on or
+-- MOST_ROWS rows moved.
+-- A blind retry is safe: a lease is known by its birth, and ends once. Its reply is 0 then.
 -- Needs Redis 6.2.
 
 local ended, held_us = 0, 0

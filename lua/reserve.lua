@@ -7,7 +7,11 @@
 --
 -- KEYS  as parts/policy.lua says, each state key once; if the line is heeded, its key
 --       comes behind the freeze key
--- ARGV  as parts/policy.lua says; if the line is heeded, what parts/line_join.lua says;
+--       Behind a line's key the keys of its rows and lanes are made of it, for which there
+--       are is only known from what it holds; and the key of the policy's lines and the
+--       channel for calls of the freeze key
+-- ARGV  as parts/policy.lua says; if the line is heeded, how many arguments tell of it, with
+--       this one, and what parts/line.lua and parts/line_join.lua say;
 --       then for each run of equal requests:
 --         times       how many there are
 --         wait_us     how far ahead a slot may lie
@@ -33,6 +37,11 @@
 --         use_by_us   a start must come before it; 0 for no such instant
 --         receipt_1, receipt_2                  for each limit, for cancel
 --         remaining, reset_after_us             for each limit
+-- Worst case: 1,024 state keys (mostKeys in throttle/calls.go), so 1,024 requests before one
+-- limit and 32 before 32, and as many keys of attempts. One read of all keys; one write for
+-- each state and each attempt, and what an algorithm needs that keeps no string (see
+-- README.md). With a line, also up to 15 commands for each task, 8 more for each
+-- concurrency limit, and 12 for each row.
 -- A blind retry is safe; without an attempt it takes the cost again.
 -- Needs Redis 6.2.
 

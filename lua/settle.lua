@@ -11,7 +11,11 @@
 --       and for each limit:
 --         tokens      its cost; or how many more it was, negative to give back
 --         receipt_1, receipt_2                  see reserve
+-- Keys of the line that are not passed: as in release.lua
 -- Reply the number of limits that changed
+-- Worst case: one read of all keys; for each limit one write (what an algorithm needs that
+-- keeps no string, see README.md), and of those with leases MOST_HANDED slots handed
+-- on or MOST_ROWS rows moved.
 -- A blind retry changes nothing and gets the same reply, for MARKED_MS.
 -- Needs Redis 6.2.
 

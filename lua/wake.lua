@@ -5,7 +5,8 @@
 -- KEYS[1]  freeze key
 -- KEYS[2]  line key
 -- ARGV     as parts/policy.lua says, then as parts/line.lua does, then:
---   for each limit: its state key without a value
+--   for each limit: its state key without a value. The keys of rows are made of it, for
+--                  which rows there are is only known from the line
 --   id             who asks
 --   term_us        how long id is the only one to wake; 0 to let another do it
 --   near_us        how long before its slot a task must have been woken, at least: it
@@ -18,8 +19,10 @@
 -- Reply now_us, 1 if id is the one to wake, next_us: when to ask again (if id is not
 --       the one, when it may be; 0 for not before a signal), then for each task its
 --       name (see parts/line.lua)
--- Worst case: MOST_STEPS tasks woken or rows held, as many that were late; a name read
--- for each task that is about to ask.
+-- Worst case: MOST_STEPS tasks woken or rows held, after as many each that did not ask, that
+-- were late, and rows that are held no more. For each row three reads; a PAGE of rows for
+-- each lane; and the names of all that are about to ask or late, which are no more than
+-- what the limits let start within 2 x near_us, and what did not ask.
 -- A blind retry is safe: who was woken in vain is woken again.
 -- Needs Redis 6.2.
 
@@ -56,7 +59,7 @@ line.leader, line.term = id, now + term_us
 if term_us == 0 then
   line.leader = ''
   line.save()
-  redis.call('PUBLISH', line_key('signal'), '')
+  redis.pcall('PUBLISH', line_key('signal'), '')
   return { now, 0, now }
 end
 

@@ -320,6 +320,9 @@ func (d *comparison) compare(status LimitStatus) {
 }
 
 func (d *comparison) flush() {
+	lasting, err := throttletest.LastingKeys(d.t.Context(), d.client)
+	require.NoError(d.t, err)
+	require.Empty(d.t, lasting, "law 12")
 	require.NoError(d.t, d.client.FlushDB(d.t.Context()).Err())
 	d.setClock()
 	d.granted, d.ended, d.had = nil, map[int]bool{}, map[string]bool{}

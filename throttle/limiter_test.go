@@ -38,12 +38,27 @@ func newTestLimiter(t *testing.T, limits ...policy.Limit) *testLimiter {
 	return &testLimiter{t: t, clock: clock, client: server.Client(), limiter: newLimiter(t, server.Client(), "api", limits...)}
 }
 
+// empty empties a server for another story; law 12 says what must not be there.
+func empty(t *testing.T, client *redis.Client) {
+	t.Helper()
+	allExpire(t, client)
+	require.NoError(t, client.FlushDB(t.Context()).Err())
+}
+
+// allExpire asserts law 12: no key is kept for good.
+func allExpire(t *testing.T, client *redis.Client, about ...any) {
+	t.Helper()
+	keys, err := throttletest.LastingKeys(t.Context(), client)
+	require.NoError(t, err)
+	require.Empty(t, keys, about...)
+}
+
 // newTestLimiterOn is newTestLimiter on a server that has another clock of its own. It
 // is emptied first, and nothing expires there.
 func newTestLimiterOn(t *testing.T, server *throttletest.Server, limits ...policy.Limit) *testLimiter {
 	t.Helper()
 	b := &testLimiter{t: t, clock: throttletest.NewClock(noon), client: server.Client(), byKey: true}
-	require.NoError(t, b.client.FlushDB(t.Context()).Err())
+	empty(t, b.client)
 	b.change(limits...)
 	b.at(0)
 	return b

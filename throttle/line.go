@@ -42,7 +42,7 @@ const (
 )
 
 // lineOf says how a policy's tasks stand in line. Lanes and rows are explained in
-// lua/fragments/line.lua.
+// lua/parts/line.lua.
 type lineOf struct {
 	policy *policy.Policy
 	// key is that of the line in Redis.

@@ -56,6 +56,7 @@ const (
 	latency         = 20 * time.Millisecond       // from a wake until the task asks
 	near            = 350 * time.Millisecond      // how far ahead its dispatcher wakes
 	ahead           = near + 100*time.Millisecond // and fills slots
+	looks           = 50                          // at all keys, after so many events
 )
 
 // eachSimulation plays a scenario on both servers.
@@ -148,6 +149,9 @@ func (p *simulation) run(until time.Duration) {
 		next := heap.Pop(&p.events).(event) //nolint:forcetypeassert // it holds nothing else
 		p.at(next.at)
 		next.do()
+		if next.number%looks == 0 {
+			allExpire(p.t, p.client)
+		}
 	}
 }
 

@@ -217,7 +217,7 @@ func TestWakingAheadOfSlots(t *testing.T) {
 			{0, 90 * time.Millisecond, 0},
 		} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				require.NoError(t, server.Client().FlushDB(t.Context()).Err())
+				empty(t, server.Client())
 				s := newStandby(t, newSimulation(t, server, policy.Policy{Limits: []policy.Limit{slotLimit(2)}}))
 				a, b := s.starts("a"), s.starts("b")
 				for _, task := range names(12) {

@@ -204,7 +204,7 @@ func TestRecentErrors(t *testing.T) {
 	assert.Equal(t, "tenant", missing.Attribute)
 	require.NoError(t, ask(request(0, "tenant", "x"), "log"))
 
-	require.NoError(t, b.client.Set(t.Context(), "rm:{api}:log:x", "mine", 0).Err())
+	require.NoError(t, b.client.Set(t.Context(), "rm:{api}:log:x", "mine", time.Hour).Err())
 	require.ErrorContains(t, ask(request(0, "tenant", "x"), "log"), "RAMPMETER key rm:{api}:log:x holds something")
 }
 
@@ -311,7 +311,7 @@ func TestSlidingLogAdjustsWhatWasLost(t *testing.T) {
 		b := newLogLimiter(t, server, slidingLog("log", 9, time.Minute))
 		b.granted("same", 1, 0)
 		r := b.granted("same", 1, 0)
-		require.NoError(t, b.client.FlushDB(t.Context()).Err())
+		empty(t, b.client)
 		b.at(0)
 		require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "3"}))
 		for range 4 {

@@ -158,7 +158,7 @@ local function write_cursors()
       texts[#texts + 1] = name
       texts[#texts + 1] = string.format('%d,%d,%d,%d,%d', row.cursor, row.silence, row.weight, line.kept, row.is_listed and 1 or 0)
       line.rows = line.rows + (row.kept == 0 and 1 or 0)
-      if row.kept < line.kept then
+      if row.is_new or row.kept < line.kept then
         redis.call('PEXPIRE', row.key, int(ttl_ms(line.kept - now)))
       end
     end

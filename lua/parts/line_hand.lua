@@ -19,7 +19,7 @@ local function hand_slots(key, state_key, limit, state, last, held_us)
       break
     end
     handed[i], state.changed = first[i], true
-    redis.call('PUBLISH', string.sub(KEYS[1], 1, -7) .. 'call', int(held_us) .. '/' .. task)
+    redis.pcall('PUBLISH', string.sub(KEYS[1], 1, -7) .. 'call', int(held_us) .. '/' .. task)
   end
   if #handed > 0 then
     redis.call('ZREM', standing, unpack(handed))

@@ -31,9 +31,12 @@ for _, row in ipairs(own_rows) do
   row.asked, row.places = 0, row.kept > 0 and redis.call('ZMSCORE', row.key, unpack(row.members)) or {}
 end
 
--- How many tasks a row has that none of this call's is not among.
+-- How many tasks a row has; its key may be gone although its cursor is there.
 local function size_of(row)
-  row.size = row.size or row.kept > 0 and redis.call('ZCARD', row.key) or 0
+  if not row.size then
+    row.size = row.kept > 0 and redis.call('ZCARD', row.key) or 0
+    row.is_new = row.size == 0
+  end
   return row.size
 end
 
@@ -58,7 +61,7 @@ end
 local function signal(at)
   if line.wake_at == 0 or at < line.wake_at + patience_us then
     line.wake_at = now
-    redis.call('PUBLISH', line_key('signal'), '')
+    redis.pcall('PUBLISH', line_key('signal'), '')
   end
 end
 
@@ -89,6 +92,9 @@ function line.next_task(run)
   task.place = tonumber(row.places[row.asked] or nil)
   task.defer_us, task.may_stand = run.defer_us, run.may_stand
   task.came = run.place > 0 and run.place or nil -- its place, if it had one
+  if line.only_looks then -- it does not ask
+    return task
+  end
   if task.place then
     if not line.is_measured and now % 8 == 0 then -- one of some calls is enough
       local woken = redis.call('ZSCORE', line_key('woken'), task.name)
@@ -234,7 +240,7 @@ function line.join(task, costs, at, held_by)
     line.list('SADD')
     line.is_there = true
   end
-  row.is_changed, changed = row.is_changed or row.kept < line.kept, true
+  row.is_changed, changed = row.is_changed or row.is_new or row.kept < line.kept, true
   local is_first = not row.is_listed or place <= row.cursor or is_new and place < line.last
   row.cursor = math.min(row.cursor, place - 1)
   if is_first then

@@ -27,6 +27,6 @@ local function tell_line(held_us)
     end
   end
   if not is_enough then
-    redis.call('PUBLISH', key .. '/signal', int(held_us))
+    redis.pcall('PUBLISH', key .. '/signal', int(held_us))
   end
 end

@@ -1,6 +1,7 @@
 package throttletest
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"os"
@@ -9,7 +10,8 @@ import (
 	"time"
 )
 
-// Embedded starts an embedded server for one test, which ends with the test.
+// Embedded starts an embedded server for one test, which ends with the test. The test
+// fails if it leaves keys there that [LastingKeys] tells of.
 func Embedded(tb testing.TB) *Server {
 	tb.Helper()
 	return startFor(tb, EmbeddedConfig{})
@@ -34,7 +36,8 @@ func startFor(tb testing.TB, cfg EmbeddedConfig) *Server {
 
 // Redis starts a real redis-server for one test, which ends with the test; args
 // are those of RedisConfig. On a machine without one it skips the test, unless
-// the environment variable RAMPMETER_REQUIRE_REDIS is set: then the test fails.
+// the environment variable RAMPMETER_REQUIRE_REDIS is set: then the test fails. The
+// test fails if it leaves keys there that [LastingKeys] tells of.
 func Redis(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	srv, err := StartRedis(tb.Context(), RedisConfig{Args: args})
@@ -61,10 +64,28 @@ func giveUp(tb testing.TB, err error, getenv func(string) string) {
 func closeAfter(tb testing.TB, srv *Server) {
 	tb.Helper()
 	tb.Cleanup(func() {
+		reportLasting(tb, srv)
 		if err := srv.Close(); err != nil {
 			tb.Errorf("close redis: %v", err)
 		}
 	})
+}
+
+// scanTimeout bounds how long a server is looked through at the end of a test.
+const scanTimeout = time.Minute
+
+// reportLasting fails a test that left keys which never expire. What a test did to its
+// server may keep it from answering, and then there is nothing to tell.
+func reportLasting(tb testing.TB, srv *Server) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), scanTimeout)
+	defer cancel()
+	keys, err := LastingKeys(ctx, srv.client)
+	if err != nil {
+		tb.Logf("not looked for keys that never expire: %v", err)
+	} else if len(keys) > 0 {
+		tb.Errorf("keys were left that never expire: %q", keys)
+	}
 }
 
 // EachServer runs a test twice, in parallel: as the subtest "embedded" on an

@@ -1,0 +1,48 @@
+package throttletest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A test that leaves keys which never expire fails, and hears which they are.
+func TestKeysThatNeverExpireAreReported(t *testing.T) {
+	t.Parallel()
+	EachServer(t, func(t *testing.T, srv *Server) {
+		ctx, client, tb := t.Context(), srv.Client(), &failingTB{TB: t}
+		for key, life := range map[string]time.Duration{"mine": 0, "rm:{a}/line": time.Hour} {
+			require.NoError(t, client.Set(ctx, key, "", life).Err())
+		}
+		reportLasting(tb, srv)
+		assert.Empty(t, tb.failures)
+
+		var want []string
+		for i := range 2500 { // more than are looked at at once
+			key := fmt.Sprintf("rm:{a}:%04d", i)
+			require.NoError(t, client.Set(ctx, key, "", time.Duration(i%1000)*time.Hour).Err())
+			if i%1000 == 0 {
+				want = append(want, key)
+			}
+		}
+		keys, err := LastingKeys(ctx, client)
+		require.NoError(t, err)
+		assert.Equal(t, want, keys)
+		reportLasting(tb, srv)
+		assert.Equal(t, []string{`keys were left that never expire: ["rm:{a}:0000" "rm:{a}:1000" "rm:{a}:2000"]`}, tb.failures)
+		require.NoError(t, client.Del(ctx, keys...).Err())
+	})
+}
+
+// failingTB is a test that remembers its failures instead of failing.
+type failingTB struct {
+	testing.TB
+	failures []string
+}
+
+func (f *failingTB) Errorf(format string, args ...any) {
+	f.failures = append(f.failures, fmt.Sprintf(format, args...))
+}
