@@ -103,7 +103,7 @@ func TestProveFastLines(t *testing.T) {
 				all.wait(t, n)
 				require.LessOrEqual(t, throttletest.BurstSince(opened, all.times, test.rate, time.Second), int(test.rate/10))
 				return []prove.Figure{
-					prove.AtLeast("quota used", throttletest.Used(all.times, int64(test.rate/10), test.rate, time.Second), 0.95, ""),
+					prove.AtLeast("quota used", throttletest.Used(all.times, test.rate/10, test.rate, time.Second), 0.95, ""),
 					prove.AtMost("attempts per task", float64(attempts.Load())/float64(n), 2.1, ""),
 				}
 			})
