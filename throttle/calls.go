@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/lua"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
@@ -33,7 +34,7 @@ type policyCalls struct {
 	oneCount bool
 	// headroom is set when a limit keeps something for urgent tasks.
 	headroom bool
-	line     *lineOf
+	line     *line.Line
 	flight   flight
 	parking  parking
 	leases   *leases // nil without a concurrency limit
@@ -49,7 +50,7 @@ type policyCalls struct {
 
 func newPolicyCalls(client redis.UniversalClient, p *policy.Policy) *policyCalls {
 	c := &policyCalls{
-		redis: client, policy: p, freezeKey: freezeKey(p.Name),
+		redis: client, policy: p, freezeKey: line.FreezeKey(p.Name),
 		closures: new(closures), outdated: make(chan struct{}),
 	}
 	for i := range p.Limits {
@@ -65,7 +66,7 @@ func newPolicyCalls(client redis.UniversalClient, p *policy.Policy) *policyCalls
 	c.flight.most = max(1, mostKeys/len(p.Limits))
 	c.flight.land = c.reserveAll
 	c.parking = newParking(c)
-	c.line = newLineOf(p)
+	c.line = line.New(client, c.scripts, p, c.head)
 	c.leases = newLeases(c)
 	c.about = aboutUpstream(p)
 	c.aboutHead = headOf(p, c.about)
@@ -83,7 +84,7 @@ func (c *policyCalls) keys(claims ...*claim) []string {
 	keys[0] = c.freezeKey
 	for _, claim := range claims {
 		for i := range c.policy.Limits {
-			keys = append(keys, stateKey(c.policy.Name, c.policy.Limits[i].Name, claim.keys[i]))
+			keys = append(keys, line.StateKey(c.policy.Name, c.policy.Limits[i].Name, claim.keys[i]))
 		}
 	}
 	return keys
@@ -103,8 +104,14 @@ func (c *policyCalls) requests(operation string, claims []*claim) (keys []string
 	args = c.args(operation)
 	inLine := operation != "reserve"
 	if inLine {
-		keys = append(keys, c.line.key)
-		args = append(args, c.line.standing(claims)...)
+		keys = append(keys, c.line.Key)
+		tasks := make([]line.Task, len(claims))
+		for i, claim := range claims {
+			if claim.parks() {
+				tasks[i] = claim.inLine()
+			}
+		}
+		args = append(args, c.line.Asking(tasks)...)
 	}
 	places := make(map[string]int, len(c.policy.Limits))
 	for len(claims) > 0 {
@@ -129,7 +136,7 @@ func (c *policyCalls) requests(operation string, claims []*claim) (keys []string
 			args = append(args, first.deferUS(), since, first.request.StandBy)
 		}
 		for i := range c.policy.Limits {
-			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])
+			key := line.StateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])
 			place, there := places[key]
 			if !there {
 				keys = append(keys, key)
@@ -147,8 +154,14 @@ func (c *policyCalls) equal(a, b *claim) bool {
 	return a.request.Attempt == "" && b.request.Attempt == "" &&
 		a.request.MaxWait == b.request.MaxWait && a.request.MaxDefer == b.request.MaxDefer && a.urgent == b.urgent && a.since == b.since &&
 		a.request.StandBy == b.request.StandBy &&
-		c.who(a) == c.who(b) && c.line.sameRow(a, b) &&
+		c.who(a) == c.who(b) && c.standAlike(a, b) &&
 		slices.Equal(a.keys, b.keys) && slices.Equal(a.costs, b.costs)
+}
+
+// standAlike reports whether the tasks of two claims have the same lane, if any.
+func (c *policyCalls) standAlike(a, b *claim) bool {
+	return a.request.Park == b.request.Park && a.weight == b.weight &&
+		(!a.request.Park || c.line.Lane(a.request.Attributes) == c.line.Lane(b.request.Attributes))
 }
 
 // priority appends whether a claim is urgent, where that matters to limits.
@@ -161,7 +174,7 @@ func (c *policyCalls) priority(args []any, claim *claim) []any {
 
 // attemptKey is where the answer to a claim's attempt is kept.
 func (c *policyCalls) attemptKey(claim *claim) string {
-	return keyPrefix(c.policy.Name) + "/attempt:" + keyName(claim.request.Attempt)
+	return line.KeyPrefix(c.policy.Name) + "/attempt:" + line.KeyName(claim.request.Attempt)
 }
 
 // who names the task of a claim to limits that remember it.
@@ -169,7 +182,7 @@ func (c *policyCalls) who(claim *claim) string {
 	if !c.remembers {
 		return ""
 	}
-	return keyName(claim.request.TaskID)
+	return line.KeyName(claim.request.TaskID)
 }
 
 func (c *policyCalls) reserve(ctx context.Context, l *Limiter, claim *claim) (*Reservation, error) {
@@ -284,7 +297,7 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 	case 2, 3, 4:
 		r.TurnedAway = answer == 3
 		r.Place = &Place{
-			Lane:     c.line.lane(p.claim.request.Attributes),
+			Lane:     c.line.Lane(p.claim.request.Attributes),
 			Position: reply[4],
 			Since:    time.UnixMicro(reply[5]),
 			Expected: r.At,
@@ -318,7 +331,7 @@ func (c *policyCalls) placeOf(claim *claim, now, answer int64) int64 {
 }
 
 func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) {
-	keys, args := c.keys(claim), c.args("peek", keyName(claim.request.TaskID))
+	keys, args := c.keys(claim), c.args("peek", line.KeyName(claim.request.TaskID))
 	args = c.priority(args, claim)
 	for _, cost := range claim.costs {
 		args = append(args, cost)
@@ -362,8 +375,8 @@ func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservati
 	} else {
 		keys = append(keys, mark)
 	}
-	keys = append(keys, c.line.key)
-	args := c.args("settle", r.At.UnixMicro(), keyName(r.claim.request.TaskID), cancels)
+	keys = append(keys, c.line.Key)
+	args := c.args("settle", r.At.UnixMicro(), line.KeyName(r.claim.request.TaskID), cancels)
 	for i := range tokens {
 		args = append(args, tokens[i], r.receipts[2*i], r.receipts[2*i+1])
 	}
@@ -372,7 +385,7 @@ func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservati
 
 // newMark returns the key by which a script knows a call again that is repeated because the
 // answer was lost on its way.
-func (c *policyCalls) newMark() string { return keyPrefix(c.policy.Name) + "/once:" + rand.Text() }
+func (c *policyCalls) newMark() string { return line.KeyPrefix(c.policy.Name) + "/once:" + rand.Text() }
 
 // heldBy names the limit that a reply holds responsible.
 func (c *policyCalls) heldBy(number int64) string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
@@ -100,6 +101,17 @@ func (l *Limiter) calls(policy string) (*policyCalls, error) {
 		return nil, fmt.Errorf("throttle: %w %q", ErrUnknownPolicy, policy)
 	}
 	return calls, nil
+}
+
+// Line returns the waiting line of a policy, for this module's worker. What is left of the
+// line of a policy that is not in force can be recalled, and no more. After an Update it
+// may be another one.
+func (l *Limiter) Line(policy string) *line.Line {
+	calls, err := l.calls(policy)
+	if err != nil {
+		return line.Removed(l.redis, policy, err)
+	}
+	return calls.line
 }
 
 // wrapCall says which call for which policy failed.

@@ -1,9 +1,10 @@
-package throttle
+package line
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -29,7 +30,7 @@ type Waking struct {
 
 // Call is what there is to do for a policy's waiting line.
 type Call struct {
-	// Tasks are to be woken now, in this order. Each is a Request's TaskID.
+	// Tasks are to be woken now, in this order.
 	Tasks []WokenTask
 	// Leads tells that this process is the one to wake.
 	Leads bool
@@ -40,7 +41,7 @@ type Call struct {
 // WokenTask is a task whose turn has come. It is waited for until it asks, and woken
 // again after a while if it does not.
 type WokenTask struct {
-	// TaskID is that of the Request that joined the line.
+	// TaskID is that of the request that joined the line.
 	TaskID string
 	name   string
 }
@@ -55,46 +56,40 @@ const (
 	recallBelief = 2 * time.Second
 )
 
-// Wake tells which tasks of a policy's waiting line to wake now: those that would
-// get a slot within about w.Near. It takes nothing from any limit: a woken task asks
-// like any other. It is meant to be called by one dispatcher in each process.
-func (l *Limiter) Wake(ctx context.Context, policy string, w Waking) (Call, error) {
-	calls, err := l.calls(policy)
-	if err != nil {
-		return Call{}, err
-	}
-	args := calls.args("wake", calls.line.head...)
-	for i := range calls.policy.Limits {
-		args = append(args, stateKey(policy, calls.policy.Limits[i].Name, ""))
+// Wake tells which tasks of the line to wake now: those that would get a slot within about
+// w.Near. It takes nothing from any limit: a woken task asks like any other. It is meant to
+// be called by one dispatcher in each process.
+func (l *Line) Wake(ctx context.Context, w Waking) (Call, error) {
+	if l.removed != nil {
+		return Call{}, l.removed
 	}
 	term := wakeTerm
 	if w.Leaves {
 		term = 0
 	}
-	args = append(args, w.As, term.Microseconds(), w.Near.Microseconds(), wakeReach.Microseconds(), w.Hold.Microseconds(), w.StandBy)
+	args := append(slices.Clip(l.waking), w.As, term.Microseconds(), w.Near.Microseconds(), wakeReach.Microseconds(), w.Hold.Microseconds(), w.StandBy)
 	for _, task := range w.Gone {
 		args = append(args, task.name)
 	}
-	reply, err := calls.scripts.Limits.Run(ctx, l.redis, []string{calls.freezeKey, calls.line.key}, args...).Slice()
+	reply, err := l.Scripts.Limits.Run(ctx, l.redis, []string{FreezeKey(l.policy), l.Key}, args...).Slice()
 	if err != nil {
-		return Call{}, wrapCall("wake", policy, err)
+		return Call{}, l.wrap("wake", err)
 	}
 	call, err := readCall(reply)
-	return call, wrapCall("wake", policy, err)
+	return call, l.wrap("wake", err)
 }
 
-// Review has all tasks of a policy's waiting line looked at anew that were found to be
-// held back by a limit of their own: those numbers may not be in force any more. It is
-// meant to be called by dispatchers after an Update.
-func (l *Limiter) Review(ctx context.Context, policy string) error {
-	calls, err := l.calls(policy)
-	if err != nil {
-		return err
+// Review has all tasks of the line looked at anew that were found to be held back by a
+// limit of their own: those numbers may not be in force any more. It is meant to be called
+// by dispatchers after an Update.
+func (l *Line) Review(ctx context.Context) error {
+	if l.removed != nil {
+		return l.removed
 	}
 	for {
-		more, err := calls.scripts.Review.Run(ctx, l.redis, []string{calls.line.key}).Bool()
+		more, err := l.Scripts.Review.Run(ctx, l.redis, []string{l.Key}).Bool()
 		if err != nil || !more {
-			return wrapCall("review", policy, err)
+			return l.wrap("review", err)
 		}
 	}
 }
@@ -129,19 +124,18 @@ func readCall(reply []any) (Call, error) {
 
 // AreExpected tells of woken tasks whether they are still waited for: they have not
 // asked yet, and so do not stand by.
-func (l *Limiter) AreExpected(ctx context.Context, policy string, tasks ...WokenTask) ([]bool, error) {
+func (l *Line) AreExpected(ctx context.Context, tasks ...WokenTask) ([]bool, error) {
 	expected := make([]bool, len(tasks))
-	calls, err := l.calls(policy)
-	if err != nil || len(tasks) == 0 {
-		return expected, err
+	if l.removed != nil || len(tasks) == 0 {
+		return expected, l.removed
 	}
 	names := make([]string, len(tasks))
 	for i := range tasks {
 		names[i] = tasks[i].name
 	}
-	woken, err := l.redis.ZMScore(ctx, calls.line.key+"/woken", names...).Result()
+	woken, err := l.redis.ZMScore(ctx, l.woken(), names...).Result()
 	for i := range woken {
 		expected[i] = woken[i] > 0
 	}
-	return expected, wrapCall("expected", policy, err)
+	return expected, l.wrap("expected", err)
 }
