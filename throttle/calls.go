@@ -36,9 +36,11 @@ type policyCalls struct {
 	headroom bool
 	line     *line.Line
 	flight   flight
-	parking  parking
-	leases   *leases // nil without a concurrency limit
-	about    []int   // places of the limits that keep what the upstream says
+	// looks and joins carry tasks into the line whose start nobody asks for: a producer
+	// sees that they would have to wait.
+	looks, joins flight
+	leases       *leases // nil without a concurrency limit
+	about        []int   // places of the limits that keep what the upstream says
 	// aboutHead is head, of these limits alone.
 	aboutHead []any
 	// closures are what this process knows to be closed.
@@ -65,7 +67,7 @@ func newPolicyCalls(client redis.UniversalClient, p *policy.Policy) *policyCalls
 	c.scripts, c.head = lua.New(), lua.Head(scriptLimits(p)...)
 	c.flight.most = max(1, mostKeys/len(p.Limits))
 	c.flight.land = c.reserveAll
-	c.parking = newParking(c)
+	c.looks, c.joins = c.parking("look"), c.parking("join")
 	c.line = line.New(client, c.scripts, p, c.head)
 	c.leases = newLeases(c)
 	c.about = aboutUpstream(p)
@@ -154,14 +156,9 @@ func (c *policyCalls) equal(a, b *claim) bool {
 	return a.request.Attempt == "" && b.request.Attempt == "" &&
 		a.request.MaxWait == b.request.MaxWait && a.request.MaxDefer == b.request.MaxDefer && a.urgent == b.urgent && a.since == b.since &&
 		a.request.StandBy == b.request.StandBy &&
-		c.who(a) == c.who(b) && c.standAlike(a, b) &&
+		c.who(a) == c.who(b) && a.request.Park == b.request.Park && a.weight == b.weight &&
+		(!a.request.Park || c.line.Lane(a.request.Attributes) == c.line.Lane(b.request.Attributes)) &&
 		slices.Equal(a.keys, b.keys) && slices.Equal(a.costs, b.costs)
-}
-
-// standAlike reports whether the tasks of two claims have the same lane, if any.
-func (c *policyCalls) standAlike(a, b *claim) bool {
-	return a.request.Park == b.request.Park && a.weight == b.weight &&
-		(!a.request.Park || c.line.Lane(a.request.Attributes) == c.line.Lane(b.request.Attributes))
 }
 
 // priority appends whether a claim is urgent, where that matters to limits.
@@ -185,33 +182,26 @@ func (c *policyCalls) who(claim *claim) string {
 	return line.KeyName(claim.request.TaskID)
 }
 
-func (c *policyCalls) reserve(ctx context.Context, l *Limiter, claim *claim) (*Reservation, error) {
-	r, err := c.flight.carry(ctx, newPassenger(claim, l))
-	return r, wrapCall("reserve", c.policy.Name, err)
-}
-
 // reserveAll decides on all passengers in one script call, in their order.
 func (c *policyCalls) reserveAll(passengers []*passenger) {
-	claims := make([]*claim, len(passengers))
-	inLine := false
-	for i, p := range passengers {
-		claims[i] = p.claim
-		inLine = inLine || p.claim.parks()
-	}
 	operation := "reserve"
-	if inLine {
+	if slices.ContainsFunc(passengers, func(p *passenger) bool { return p.claim.parks() }) {
 		operation = "ask"
 	}
-	c.decide(operation, passengers, claims, func(last *Reservation) {
+	c.decide(operation, passengers, func(last *Reservation) {
 		if c.oneCount {
 			c.flight.learn(last)
 		}
 	})
 }
 
-// decide answers all passengers, whose claims these are, by one call of an operation. What
-// learn makes of the last answer comes before that is delivered.
-func (c *policyCalls) decide(operation string, passengers []*passenger, claims []*claim, learn func(*Reservation)) {
+// decide answers all passengers by one call of an operation. What learn makes of the last
+// answer comes before that is delivered.
+func (c *policyCalls) decide(operation string, passengers []*passenger, learn func(*Reservation)) {
+	claims := make([]*claim, len(passengers))
+	for i, p := range passengers {
+		claims[i] = p.claim
+	}
 	keys, args := c.requests(operation, claims)
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -356,17 +346,8 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 	return d, nil
 }
 
-// cancel gives back what r took.
-func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
-	return c.settle(ctx, "cancel", r, r.claim.costs, c.newMark())
-}
-
-// adjust takes the difference between what r's task cost and what was taken.
-func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64, mark string) error {
-	return c.settle(ctx, "adjust", r, more, mark)
-}
-
-// settle cancels or adjusts, once, however often a call with that mark is made.
+// settle gives back what r took, to cancel, or takes the difference to what its task cost,
+// to adjust: once, however often a call with that mark is made.
 func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservation, tokens []int64, mark string) error {
 	cancels := operation == "cancel"
 	keys := append(c.keys(r.claim), mark)

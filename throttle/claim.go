@@ -36,7 +36,6 @@ func newClaim(p *policy.Policy, request Request) (*claim, error) {
 		return nil, err
 	}
 	for i := range p.Limits {
-		var err error
 		c.keys[i], c.costs[i], err = p.Draw(&p.Limits[i], request.Attributes)
 		if never, ok := errors.AsType[*policy.NeverError](err); ok {
 			c.never = cmp.Or(c.never, never)

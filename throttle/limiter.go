@@ -68,7 +68,8 @@ func (l *Limiter) reserve(ctx context.Context, request Request, since int64) (*R
 		return &Reservation{Decision: decision, limiter: l, calls: calls, claim: claim}, nil
 	}
 	claim.since = since
-	return calls.reserve(ctx, l, claim)
+	r, err := calls.flight.carry(ctx, newPassenger(claim, l))
+	return r, wrapCall("reserve", request.Policy, err)
 }
 
 // Peek tells what Reserve would answer the same request without a MaxWait, and

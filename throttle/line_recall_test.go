@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/internal/line"
+	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // Whatever tasks stand in line by, an update may have them stand there by something else:
@@ -132,4 +134,23 @@ func TestLineOfARemovedPolicyIsRecalled(t *testing.T) {
 		assert.Len(t, woken, 149, "but for the one that has started")
 		assert.Empty(t, p.client.Keys(t.Context(), "rm:*/line*").Val(), "who has gone is forgotten")
 	})
+}
+
+// Nothing but a recall is answered for a policy that is not in force.
+func TestLineOfAnUnknownPolicy(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Embedded(t)
+	unknown := newLimiter(t, server.Client(), "api", bucket("rate", 1, time.Hour, 1)).Line("gone")
+	for name, call := range map[string]func() error{
+		"wake":     func() error { _, err := unknown.Wake(t.Context(), line.Waking{As: "us"}); return err },
+		"review":   func() error { return unknown.Review(t.Context()) },
+		"expected": func() error { _, err := unknown.AreExpected(t.Context(), line.WokenTask{}); return err },
+		"listen":   func() error { _, err := unknown.Listeners(t.Context()); return err },
+	} {
+		require.ErrorIs(t, call(), throttle.ErrUnknownPolicy, name)
+	}
+	call, err := unknown.Recall(t.Context(), line.Waking{As: "us"})
+	require.NoError(t, err)
+	assert.Equal(t, line.Call{Leads: true}, call)
+	require.NoError(t, unknown.CallTask(t.Context(), "default/1"))
 }

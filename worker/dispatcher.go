@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"math"
@@ -104,10 +105,7 @@ func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
 		follows = !call.Leads
 		s.leads, s.gone = call.Leads && call.Next > 0, nil
 		again := s.wake(ctx, call.Tasks)
-		next := call.Next
-		if next == 0 {
-			next = longestQuiet
-		}
+		next := cmp.Or(call.Next, longestQuiet)
 		if len(s.gone) > 0 {
 			next = 0 // others may have their places
 		}
@@ -286,7 +284,11 @@ func (s *shift) runOne(ctx context.Context, task busyTask, queue, id string, has
 	case err == nil:
 	case isBetween || asynqfacts.IsRunning(err):
 		if !s.rooms.call(task.TaskID) && task.tries < callTries {
-			s.callElsewhere(ctx, task.WokenTask)
+			err := s.line().CallTask(ctx, task.TaskID) // it may wait for its turn in another process
+			if err != nil && ctx.Err() == nil {
+				s.log.Warn("could not call a task", zap.String("policy", s.policy),
+					zap.String("task_id", task.TaskID), zap.Error(err))
+			}
 		}
 		return isBusy
 	case asynqfacts.IsPending(err): // it is on its way
@@ -295,14 +297,6 @@ func (s *shift) runOne(ctx context.Context, task busyTask, queue, id string, has
 			zap.String("task_id", task.TaskID), zap.Error(err))
 	}
 	return isOnItsWay
-}
-
-// callElsewhere calls a task that may wait for its turn in another process.
-func (s *shift) callElsewhere(ctx context.Context, task line.WokenTask) {
-	if err := s.line().CallTask(ctx, task.TaskID); err != nil && ctx.Err() == nil {
-		s.log.Warn("could not call a task", zap.String("policy", s.policy),
-			zap.String("task_id", task.TaskID), zap.Error(err))
-	}
 }
 
 // hasArchived tells whether a queue has tasks that somebody, or asynq, has laid aside.

@@ -57,11 +57,8 @@ func (s *shift) recall(ctx context.Context) (next time.Duration) {
 		return longestRest
 	}
 	again := s.wake(ctx, call.Tasks)
-	switch {
-	case len(s.busy) == 0:
+	if len(s.busy) == 0 {
 		return call.Next
-	case call.Next == 0:
-		return again
 	}
-	return min(call.Next, again)
+	return min(cmp.Or(call.Next, again), again)
 }

@@ -4,6 +4,8 @@
 package line
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/url"
 	"slices"
@@ -54,7 +56,7 @@ func New(client redis.UniversalClient, scripts lua.Scripts, p *policy.Policy, he
 		Key: KeyPrefix(p.Name) + "/line" + shape(p), Scripts: scripts,
 		redis: client, policy: p.Name, lane: p.Lane, attributes: Attributes(p),
 	}
-	l.waking = append(slices.Clone(head), "wake", l.hasLanes())
+	l.waking = append(slices.Clone(head), "wake", p.Lane != "")
 	for i := range p.Limits {
 		l.waking = append(l.waking, StateKey(p.Name, p.Limits[i].Name, ""))
 	}
@@ -78,24 +80,22 @@ func shape(p *policy.Policy) string {
 	for _, name := range Attributes(p) {
 		rows = append(rows, url.QueryEscape(name))
 	}
-	shape := KeyName(strings.Join(rows, ",")) + CostAttributes(p)
-	if shape == "" {
-		return ""
+	if shape := KeyName(strings.Join(rows, ",")) + CostAttributes(p); shape != "" {
+		return ":" + shape
 	}
-	return ":" + shape
+	return ""
 }
 
 // CostAttributes are those that the limits' costs are in; none if all costs are 1.
 func CostAttributes(p *policy.Policy) string {
-	names, isAnyCostly := make([]string, len(p.Limits)), false
+	names := make([]string, len(p.Limits))
 	for i := range p.Limits {
 		names[i] = url.QueryEscape(p.Limits[i].Cost)
-		isAnyCostly = isAnyCostly || names[i] != ""
 	}
-	if !isAnyCostly {
-		return ""
+	if all := strings.Join(names, ","); len(all) >= len(names) {
+		return ";" + KeyName(all)
 	}
-	return ";" + KeyName(strings.Join(names, ","))
+	return "" // there are commas only
 }
 
 // Attributes are those whose values make a row of a policy's waiting line: the lane's
@@ -115,13 +115,11 @@ func Attributes(p *policy.Policy) []string {
 
 // Lane returns the lane that these attributes are in.
 func (l *Line) Lane(attributes map[string]string) string {
-	if !l.hasLanes() {
+	if l.lane == "" {
 		return ""
 	}
 	return attributes[l.lane]
 }
-
-func (l *Line) hasLanes() bool { return l.lane != "" }
 
 // wrap says which call failed.
 func (l *Line) wrap(operation string, err error) error {
@@ -130,3 +128,36 @@ func (l *Line) wrap(operation string, err error) error {
 	}
 	return fmt.Errorf("line: %s in policy %q: %w", operation, l.policy, err)
 }
+
+// KeyPrefix begins all keys of a policy. They share one hash tag, so that one script call
+// reaches them all in a Redis Cluster. Names of policies and limits have no character of
+// these patterns, so no two keys meet.
+func KeyPrefix(policy string) string { return "rm:{" + policy + "}" }
+
+// FreezeKey is where it is kept until when a policy is frozen.
+func FreezeKey(policy string) string { return KeyPrefix(policy) + "/freeze" }
+
+// StateKey is where the count of one limit for one key is kept.
+func StateKey(policy, limit, key string) string {
+	name := KeyPrefix(policy) + ":" + limit
+	if key != "" {
+		name += ":" + KeyName(key)
+	}
+	return name
+}
+
+// KeyName keeps long attribute values out of Redis's key names.
+func KeyName(key string) string {
+	const longest = 128
+	if len(key) <= longest {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "sha256/" + hex.EncodeToString(sum[:])
+}
+
+// callKey is the channel on which single tasks are called.
+func callKey(policy string) string { return KeyPrefix(policy) + "/call" }
+
+// signals is the channel on which those who serve the line hear of it.
+func (l *Line) signals() string { return l.Key + "/signal" }

@@ -2,10 +2,11 @@ package line
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Waking says how far ahead tasks are woken.
@@ -71,12 +72,7 @@ func (l *Line) Wake(ctx context.Context, w Waking) (Call, error) {
 	for _, task := range w.Gone {
 		args = append(args, task.name)
 	}
-	reply, err := l.Scripts.Limits.Run(ctx, l.redis, []string{FreezeKey(l.policy), l.Key}, args...).Slice()
-	if err != nil {
-		return Call{}, l.wrap("wake", err)
-	}
-	call, err := readCall(reply)
-	return call, l.wrap("wake", err)
+	return l.ask(ctx, "wake", l.Scripts.Limits, []string{FreezeKey(l.policy), l.Key}, args...)
 }
 
 // Review has all tasks of the line looked at anew that were found to be held back by a
@@ -94,30 +90,28 @@ func (l *Line) Review(ctx context.Context) error {
 	}
 }
 
-// readCall reads a reply of now_us, leads, next_us and members.
-func readCall(reply []any) (Call, error) {
-	const head = 3
-	if len(reply) < head {
-		return Call{}, errors.New("an unexpected reply of " + fmt.Sprint(len(reply)) + " values")
+// ask runs a script that replies now_us, leads, next_us and names of tasks.
+func (l *Line) ask(ctx context.Context, operation string, script *redis.Script, keys []string, args ...any) (call Call, err error) {
+	reply, err := script.Run(ctx, l.redis, keys, args...).Slice()
+	if err != nil {
+		return Call{}, l.wrap(operation, err)
 	}
-	var numbers [head]int64
-	for i := range numbers {
-		number, ok := reply[i].(int64)
-		if !ok {
-			return Call{}, fmt.Errorf("an unexpected reply: %v", reply[:head])
+	var head []int64
+	for i, value := range reply {
+		number, isNumber := value.(int64)
+		name, isName := value.(string)
+		switch {
+		case i < 3 && isNumber:
+			head = append(head, number)
+		case i >= 3 && isName:
+			call.Tasks = append(call.Tasks, WokenTask{TaskID: taskOf(name), name: name})
 		}
-		numbers[i] = number
 	}
-	call := Call{Leads: numbers[1] == 1}
-	if next := numbers[2]; next > 0 {
-		call.Next = max(time.Microsecond, time.Duration(next-numbers[0])*time.Microsecond)
+	if len(head) < 3 || len(head)+len(call.Tasks) < len(reply) {
+		return Call{}, l.wrap(operation, fmt.Errorf("an unexpected reply: %v", reply))
 	}
-	for _, value := range reply[head:] {
-		name, ok := value.(string)
-		if !ok {
-			return Call{}, fmt.Errorf("an unexpected reply: %v", value)
-		}
-		call.Tasks = append(call.Tasks, WokenTask{TaskID: taskOf(name), name: name})
+	if call.Leads = head[1] == 1; head[2] > 0 {
+		call.Next = max(time.Microsecond, time.Duration(head[2]-head[0])*time.Microsecond)
 	}
 	return call, nil
 }
@@ -133,9 +127,48 @@ func (l *Line) AreExpected(ctx context.Context, tasks ...WokenTask) ([]bool, err
 	for i := range tasks {
 		names[i] = tasks[i].name
 	}
-	woken, err := l.redis.ZMScore(ctx, l.woken(), names...).Result()
+	woken, err := l.redis.ZMScore(ctx, l.Key+"/woken", names...).Result()
 	for i := range woken {
 		expected[i] = woken[i] > 0
 	}
 	return expected, l.wrap("expected", err)
+}
+
+// Recall tells which tasks to wake that stand in a line which nobody serves any more: an
+// update has made their policy one whose tasks stand in line by another lane or other
+// attributes of limits, or has removed it. A woken task asks anew; if it has to wait, it
+// finds its place in the line of now by when it came, or at its end if limits count its
+// cost by other attributes. Call.Next is when to ask again, and zero if there is no such
+// line; Call.Leads is false while another process serves it, which may not have heard of
+// the update yet.
+//
+// It is meant to be called by dispatchers, some moments after an Update and now and then.
+func (l *Line) Recall(ctx context.Context, w Waking) (Call, error) {
+	// Lines are listed that have somebody in them.
+	listed := KeyPrefix(l.policy) + "/lines"
+	lines, err := l.redis.SMembers(ctx, listed).Result()
+	if err != nil {
+		return Call{}, l.wrap("recall", err)
+	}
+	slices.Sort(lines)
+	all := Call{Leads: true}
+	for _, key := range lines {
+		if key == l.Key {
+			continue
+		}
+		keys := []string{key, listed}
+		if l.removed == nil {
+			keys = append(keys, l.Key)
+		}
+		call, err := l.ask(ctx, "recall", l.Scripts.Recall, keys, w.As, (w.Near + recallBelief).Microseconds())
+		if err != nil {
+			return Call{}, err
+		}
+		all.Tasks = append(all.Tasks, call.Tasks...)
+		all.Leads = all.Leads && call.Leads
+		if call.Next > 0 && (all.Next == 0 || call.Next < all.Next) {
+			all.Next = call.Next
+		}
+	}
+	return all, nil
 }
