@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
@@ -259,9 +260,9 @@ func TestJoiningALineThatHasEmptied(t *testing.T) {
 			if call == 2 {
 				p.open()
 				p.ask("before", throttle.TaskName(before.Queue, before.ID)) // it starts
-				_, err := p.limiter.Wake(t.Context(), "api", throttle.Waking{As: "test"})
+				_, err := p.limiter.Line("api").Wake(t.Context(), line.Waking{As: "test"})
 				require.NoError(t, err)
-				_, err = p.limiter.Wake(t.Context(), "api", throttle.Waking{As: "test", Leaves: true})
+				_, err = p.limiter.Line("api").Wake(t.Context(), line.Waking{As: "test", Leaves: true})
 				require.NoError(t, err)
 				p.lineEnds()
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/lua"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
@@ -33,11 +34,13 @@ type policyCalls struct {
 	oneCount bool
 	// headroom is set when a limit keeps something for urgent tasks.
 	headroom bool
-	line     *lineOf
+	line     *line.Line
 	flight   flight
-	parking  parking
-	leases   *leases // nil without a concurrency limit
-	about    []int   // places of the limits that keep what the upstream says
+	// looks and joins carry tasks into the line whose start nobody asks for: a producer
+	// sees that they would have to wait.
+	looks, joins flight
+	leases       *leases // nil without a concurrency limit
+	about        []int   // places of the limits that keep what the upstream says
 	// aboutHead is head, of these limits alone.
 	aboutHead []any
 	// closures are what this process knows to be closed.
@@ -49,7 +52,7 @@ type policyCalls struct {
 
 func newPolicyCalls(client redis.UniversalClient, p *policy.Policy) *policyCalls {
 	c := &policyCalls{
-		redis: client, policy: p, freezeKey: freezeKey(p.Name),
+		redis: client, policy: p, freezeKey: line.FreezeKey(p.Name),
 		closures: new(closures), outdated: make(chan struct{}),
 	}
 	for i := range p.Limits {
@@ -64,8 +67,8 @@ func newPolicyCalls(client redis.UniversalClient, p *policy.Policy) *policyCalls
 	c.scripts, c.head = lua.New(), lua.Head(scriptLimits(p)...)
 	c.flight.most = max(1, mostKeys/len(p.Limits))
 	c.flight.land = c.reserveAll
-	c.parking = newParking(c)
-	c.line = newLineOf(p)
+	c.looks, c.joins = c.parking("look"), c.parking("join")
+	c.line = line.New(client, c.scripts, p, c.head)
 	c.leases = newLeases(c)
 	c.about = aboutUpstream(p)
 	c.aboutHead = headOf(p, c.about)
@@ -83,7 +86,7 @@ func (c *policyCalls) keys(claims ...*claim) []string {
 	keys[0] = c.freezeKey
 	for _, claim := range claims {
 		for i := range c.policy.Limits {
-			keys = append(keys, stateKey(c.policy.Name, c.policy.Limits[i].Name, claim.keys[i]))
+			keys = append(keys, line.StateKey(c.policy.Name, c.policy.Limits[i].Name, claim.keys[i]))
 		}
 	}
 	return keys
@@ -103,8 +106,14 @@ func (c *policyCalls) requests(operation string, claims []*claim) (keys []string
 	args = c.args(operation)
 	inLine := operation != "reserve"
 	if inLine {
-		keys = append(keys, c.line.key)
-		args = append(args, c.line.standing(claims)...)
+		keys = append(keys, c.line.Key)
+		tasks := make([]line.Task, len(claims))
+		for i, claim := range claims {
+			if claim.parks() {
+				tasks[i] = claim.inLine()
+			}
+		}
+		args = append(args, c.line.Asking(tasks)...)
 	}
 	places := make(map[string]int, len(c.policy.Limits))
 	for len(claims) > 0 {
@@ -129,7 +138,7 @@ func (c *policyCalls) requests(operation string, claims []*claim) (keys []string
 			args = append(args, first.deferUS(), since, first.request.StandBy)
 		}
 		for i := range c.policy.Limits {
-			key := stateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])
+			key := line.StateKey(c.policy.Name, c.policy.Limits[i].Name, first.keys[i])
 			place, there := places[key]
 			if !there {
 				keys = append(keys, key)
@@ -147,7 +156,8 @@ func (c *policyCalls) equal(a, b *claim) bool {
 	return a.request.Attempt == "" && b.request.Attempt == "" &&
 		a.request.MaxWait == b.request.MaxWait && a.request.MaxDefer == b.request.MaxDefer && a.urgent == b.urgent && a.since == b.since &&
 		a.request.StandBy == b.request.StandBy &&
-		c.who(a) == c.who(b) && c.line.sameRow(a, b) &&
+		c.who(a) == c.who(b) && a.request.Park == b.request.Park && a.weight == b.weight &&
+		(!a.request.Park || c.line.Lane(a.request.Attributes) == c.line.Lane(b.request.Attributes)) &&
 		slices.Equal(a.keys, b.keys) && slices.Equal(a.costs, b.costs)
 }
 
@@ -161,7 +171,7 @@ func (c *policyCalls) priority(args []any, claim *claim) []any {
 
 // attemptKey is where the answer to a claim's attempt is kept.
 func (c *policyCalls) attemptKey(claim *claim) string {
-	return keyPrefix(c.policy.Name) + "/attempt:" + keyName(claim.request.Attempt)
+	return line.KeyPrefix(c.policy.Name) + "/attempt:" + line.KeyName(claim.request.Attempt)
 }
 
 // who names the task of a claim to limits that remember it.
@@ -169,36 +179,29 @@ func (c *policyCalls) who(claim *claim) string {
 	if !c.remembers {
 		return ""
 	}
-	return keyName(claim.request.TaskID)
-}
-
-func (c *policyCalls) reserve(ctx context.Context, l *Limiter, claim *claim) (*Reservation, error) {
-	r, err := c.flight.carry(ctx, newPassenger(claim, l))
-	return r, wrapCall("reserve", c.policy.Name, err)
+	return line.KeyName(claim.request.TaskID)
 }
 
 // reserveAll decides on all passengers in one script call, in their order.
 func (c *policyCalls) reserveAll(passengers []*passenger) {
-	claims := make([]*claim, len(passengers))
-	inLine := false
-	for i, p := range passengers {
-		claims[i] = p.claim
-		inLine = inLine || p.claim.parks()
-	}
 	operation := "reserve"
-	if inLine {
+	if slices.ContainsFunc(passengers, func(p *passenger) bool { return p.claim.parks() }) {
 		operation = "ask"
 	}
-	c.decide(operation, passengers, claims, func(last *Reservation) {
+	c.decide(operation, passengers, func(last *Reservation) {
 		if c.oneCount {
 			c.flight.learn(last)
 		}
 	})
 }
 
-// decide answers all passengers, whose claims these are, by one call of an operation. What
-// learn makes of the last answer comes before that is delivered.
-func (c *policyCalls) decide(operation string, passengers []*passenger, claims []*claim, learn func(*Reservation)) {
+// decide answers all passengers by one call of an operation. What learn makes of the last
+// answer comes before that is delivered.
+func (c *policyCalls) decide(operation string, passengers []*passenger, learn func(*Reservation)) {
+	claims := make([]*claim, len(passengers))
+	for i, p := range passengers {
+		claims[i] = p.claim
+	}
 	keys, args := c.requests(operation, claims)
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -284,7 +287,7 @@ func (c *policyCalls) reservation(p *passenger, now int64, reply []int64, sent, 
 	case 2, 3, 4:
 		r.TurnedAway = answer == 3
 		r.Place = &Place{
-			Lane:     c.line.lane(p.claim.request.Attributes),
+			Lane:     c.line.Lane(p.claim.request.Attributes),
 			Position: reply[4],
 			Since:    time.UnixMicro(reply[5]),
 			Expected: r.At,
@@ -318,7 +321,7 @@ func (c *policyCalls) placeOf(claim *claim, now, answer int64) int64 {
 }
 
 func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) {
-	keys, args := c.keys(claim), c.args("peek", keyName(claim.request.TaskID))
+	keys, args := c.keys(claim), c.args("peek", line.KeyName(claim.request.TaskID))
 	args = c.priority(args, claim)
 	for _, cost := range claim.costs {
 		args = append(args, cost)
@@ -343,17 +346,8 @@ func (c *policyCalls) peek(ctx context.Context, claim *claim) (Decision, error) 
 	return d, nil
 }
 
-// cancel gives back what r took.
-func (c *policyCalls) cancel(ctx context.Context, r *Reservation) error {
-	return c.settle(ctx, "cancel", r, r.claim.costs, c.newMark())
-}
-
-// adjust takes the difference between what r's task cost and what was taken.
-func (c *policyCalls) adjust(ctx context.Context, r *Reservation, more []int64, mark string) error {
-	return c.settle(ctx, "adjust", r, more, mark)
-}
-
-// settle cancels or adjusts, once, however often a call with that mark is made.
+// settle gives back what r took, to cancel, or takes the difference to what its task cost,
+// to adjust: once, however often a call with that mark is made.
 func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservation, tokens []int64, mark string) error {
 	cancels := operation == "cancel"
 	keys := append(c.keys(r.claim), mark)
@@ -362,8 +356,8 @@ func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservati
 	} else {
 		keys = append(keys, mark)
 	}
-	keys = append(keys, c.line.key)
-	args := c.args("settle", r.At.UnixMicro(), keyName(r.claim.request.TaskID), cancels)
+	keys = append(keys, c.line.Key)
+	args := c.args("settle", r.At.UnixMicro(), line.KeyName(r.claim.request.TaskID), cancels)
 	for i := range tokens {
 		args = append(args, tokens[i], r.receipts[2*i], r.receipts[2*i+1])
 	}
@@ -372,7 +366,7 @@ func (c *policyCalls) settle(ctx context.Context, operation string, r *Reservati
 
 // newMark returns the key by which a script knows a call again that is repeated because the
 // answer was lost on its way.
-func (c *policyCalls) newMark() string { return keyPrefix(c.policy.Name) + "/once:" + rand.Text() }
+func (c *policyCalls) newMark() string { return line.KeyPrefix(c.policy.Name) + "/once:" + rand.Text() }
 
 // heldBy names the limit that a reply holds responsible.
 func (c *policyCalls) heldBy(number int64) string {

@@ -2,11 +2,10 @@ package throttle
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"slices"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
@@ -37,7 +36,6 @@ func newClaim(p *policy.Policy, request Request) (*claim, error) {
 		return nil, err
 	}
 	for i := range p.Limits {
-		var err error
 		c.keys[i], c.costs[i], err = p.Draw(&p.Limits[i], request.Attributes)
 		if never, ok := errors.AsType[*policy.NeverError](err); ok {
 			c.never = cmp.Or(c.never, never)
@@ -88,28 +86,7 @@ func (c *claim) impossible() (Decision, bool) {
 	return Decision{Outcome: Never, Policy: c.never.Policy, HeldBy: c.never.Limit}, true
 }
 
-// Keys of a policy share one hash tag, so that one script call reaches them all
-// in a Redis Cluster. Names of policies and limits have no character of these
-// patterns, so no two keys meet.
-func keyPrefix(policy string) string { return "rm:{" + policy + "}" }
-
-func freezeKey(policy string) string { return keyPrefix(policy) + "/freeze" }
-
-// stateKey is where the count of one limit for one key is kept.
-func stateKey(policy, limit, key string) string {
-	name := keyPrefix(policy) + ":" + limit
-	if key != "" {
-		name += ":" + keyName(key)
-	}
-	return name
-}
-
-// keyName keeps long attribute values out of Redis's key names.
-func keyName(key string) string {
-	const longest = 128
-	if len(key) <= longest {
-		return key
-	}
-	sum := sha256.Sum256([]byte(key))
-	return "sha256/" + hex.EncodeToString(sum[:])
+// inLine is the claim's task as the waiting line knows it.
+func (c *claim) inLine() line.Task {
+	return line.Task{ID: c.request.TaskID, Attributes: c.request.Attributes, Urgent: c.urgent, Costs: c.costs, Weight: c.weight}
 }

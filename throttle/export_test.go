@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/rampmeter/rampmeter/lua"
-	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Patience is how long the tests of this package wait for what is to happen at all. It
@@ -21,16 +20,13 @@ local function int(n) return string.format('%d', n) end
 local function ttl_ms(us) return us > 0 and 10000000 or 0 end
 `
 	for _, calls := range l.inForce.Load().policies {
-		calls.scripts = lua.WithClock(clock)
+		calls.scripts, calls.line.Scripts = lua.WithClock(clock), lua.WithClock(clock)
 		calls.oneCount = false // waiting for company takes time of another clock
 	}
 }
 
 // CallsOf returns what makes a Limiter's calls for one of its policies.
 func CallsOf(l *Limiter, policy string) *policyCalls { return l.inForce.Load().policies[policy] }
-
-// CostsDiffer reports whether tasks have their costs by other attributes.
-func CostsDiffer(a, b policy.Policy) bool { return costAttributes(&a) != costAttributes(&b) }
 
 // ScriptsOf returns the scripts of one of a Limiter's policies.
 func ScriptsOf(l *Limiter, policy string) lua.Scripts { return CallsOf(l, policy).scripts }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
@@ -143,14 +144,14 @@ func newHolder() string { return "unnamed/" + rand.Text() }
 
 // key returns where a limit, by its place in the policy, keeps a claim's leases.
 func (l *leases) key(c *claim, i int) string {
-	return stateKey(l.calls.policy.Name, l.calls.policy.Limits[i].Name, c.keys[i])
+	return line.StateKey(l.calls.policy.Name, l.calls.policy.Limits[i].Name, c.keys[i])
 }
 
 // newHold returns what it takes to renew r's leases.
 func (l *leases) newHold(r *Reservation) *hold {
 	h := &hold{
 		keeper: &l.keeper,
-		who:    keyName(r.claim.request.TaskID),
+		who:    line.KeyName(r.claim.request.TaskID),
 		// The slot, and with it the lease, began no earlier than this.
 		renewed: r.sent.Add(r.RetryAfter()),
 		lost:    make(chan struct{}),
@@ -226,12 +227,12 @@ func (l *leases) renewUntil(ctx context.Context, holds []*hold, back int64) (has
 // release ends the leases of a claim.
 func (l *leases) release(ctx context.Context, c *claim, receipts []int64) error {
 	keys := []string{l.calls.freezeKey}
-	args := append(slices.Clone(l.head), "release", keyName(c.request.TaskID))
+	args := append(slices.Clone(l.head), "release", line.KeyName(c.request.TaskID))
 	for _, i := range l.limits {
 		keys = append(keys, l.key(c, i))
 		args = append(args, receipts[2*i])
 	}
-	keys = append(keys, l.calls.line.key)
+	keys = append(keys, l.calls.line.Key)
 	err := l.calls.scripts.Limits.Run(ctx, l.calls.redis, keys, args...).Err()
 	return wrapCall("release", l.calls.policy.Name, err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
@@ -67,7 +68,8 @@ func (l *Limiter) reserve(ctx context.Context, request Request, since int64) (*R
 		return &Reservation{Decision: decision, limiter: l, calls: calls, claim: claim}, nil
 	}
 	claim.since = since
-	return calls.reserve(ctx, l, claim)
+	r, err := calls.flight.carry(ctx, newPassenger(claim, l))
+	return r, wrapCall("reserve", request.Policy, err)
 }
 
 // Peek tells what Reserve would answer the same request without a MaxWait, and
@@ -100,6 +102,17 @@ func (l *Limiter) calls(policy string) (*policyCalls, error) {
 		return nil, fmt.Errorf("throttle: %w %q", ErrUnknownPolicy, policy)
 	}
 	return calls, nil
+}
+
+// Line returns the waiting line of a policy, for this module's worker. What is left of the
+// line of a policy that is not in force can be recalled, and no more. After an Update it
+// may be another one.
+func (l *Limiter) Line(policy string) *line.Line {
+	calls, err := l.calls(policy)
+	if err != nil {
+		return line.Removed(l.redis, policy, err)
+	}
+	return calls.line
 }
 
 // wrapCall says which call for which policy failed.

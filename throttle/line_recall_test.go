@@ -9,8 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // Whatever tasks stand in line by, an update may have them stand there by something else:
@@ -56,7 +58,7 @@ func TestLineIsMadeAnew(t *testing.T) {
 					assert.LessOrEqual(t, asked, 4, name)
 				}
 				assert.Empty(t, p.client.Keys(t.Context(), "rm:*/line*").Val(), "who has gone is forgotten")
-				if throttle.CostsDiffer(test.before, test.after) {
+				if line.CostAttributes(&test.before) != line.CostAttributes(&test.after) {
 					return // who costs something else comes behind the others
 				}
 				for lane := range lanes {
@@ -84,23 +86,23 @@ func displaced(names []string) (most int) {
 func TestLineIsRecalledWhenNobodyServesIt(t *testing.T) {
 	eachSimulation(t, inLanes(bucket("rate", 1, time.Hour, 1)), func(t *testing.T, p *simulation) {
 		p.enqueue("a", 140)
-		wake := func(as string) throttle.Waking { return throttle.Waking{As: as, Near: time.Second} }
-		_, err := p.limiter.Wake(t.Context(), "api", wake("other"))
+		wake := func(as string) line.Waking { return line.Waking{As: as, Near: time.Second} }
+		_, err := p.limiter.Line("api").Wake(t.Context(), wake("other"))
 		require.NoError(t, err)
 		p.config(policy.Policy{Limits: []policy.Limit{bucket("rate", 1, time.Hour, 1)}})
 
-		call, err := p.limiter.Recall(t.Context(), "api", wake("us"))
+		call, err := p.limiter.Line("api").Recall(t.Context(), wake("us"))
 		require.NoError(t, err)
 		assert.False(t, call.Leads)
 		assert.Empty(t, call.Tasks)
 		assert.Positive(t, call.Next)
 
-		call, err = p.limiter.Recall(t.Context(), "api", wake("other"))
+		call, err = p.limiter.Line("api").Recall(t.Context(), wake("other"))
 		require.NoError(t, err)
 		assert.True(t, call.Leads)
 		require.Len(t, call.Tasks, 128, "so many at a time")
 		assert.Equal(t, "a/000001", call.Tasks[0].TaskID, "the first that has not started")
-		enough, err := p.limiter.Recall(t.Context(), "api", wake("us"))
+		enough, err := p.limiter.Line("api").Recall(t.Context(), wake("us"))
 		require.NoError(t, err)
 		assert.Empty(t, enough.Tasks, "so many are on their way")
 		assert.Positive(t, enough.Next)
@@ -120,9 +122,9 @@ func TestLineOfARemovedPolicyIsRecalled(t *testing.T) {
 			Name: "other", Limits: []policy.Limit{bucket("rate", 1, time.Hour, 1)},
 		}}}))
 		woken := map[string]bool{}
-		for call := (throttle.Call{Next: 1}); call.Next > 0; {
+		for call := (line.Call{Next: 1}); call.Next > 0; {
 			var err error
-			call, err = p.limiter.Recall(t.Context(), "api", throttle.Waking{As: "us"})
+			call, err = p.limiter.Line("api").Recall(t.Context(), line.Waking{As: "us"})
 			require.NoError(t, err)
 			for _, task := range call.Tasks {
 				assert.False(t, woken[task.TaskID], "once")
@@ -132,4 +134,23 @@ func TestLineOfARemovedPolicyIsRecalled(t *testing.T) {
 		assert.Len(t, woken, 149, "but for the one that has started")
 		assert.Empty(t, p.client.Keys(t.Context(), "rm:*/line*").Val(), "who has gone is forgotten")
 	})
+}
+
+// Nothing but a recall is answered for a policy that is not in force.
+func TestLineOfAnUnknownPolicy(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Embedded(t)
+	unknown := newLimiter(t, server.Client(), "api", bucket("rate", 1, time.Hour, 1)).Line("gone")
+	for name, call := range map[string]func() error{
+		"wake":     func() error { _, err := unknown.Wake(t.Context(), line.Waking{As: "us"}); return err },
+		"review":   func() error { return unknown.Review(t.Context()) },
+		"expected": func() error { _, err := unknown.AreExpected(t.Context(), line.WokenTask{}); return err },
+		"listen":   func() error { _, err := unknown.Listeners(t.Context()); return err },
+	} {
+		require.ErrorIs(t, call(), throttle.ErrUnknownPolicy, name)
+	}
+	call, err := unknown.Recall(t.Context(), line.Waking{As: "us"})
+	require.NoError(t, err)
+	assert.Equal(t, line.Call{Leads: true}, call)
+	require.NoError(t, unknown.CallTask(t.Context(), "default/1"))
 }

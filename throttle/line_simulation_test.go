@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -40,7 +41,7 @@ type simulation struct {
 	everybody tasks
 	asked     map[string]int
 	deleted   map[string]bool
-	gone      []throttle.WokenTask // which the dispatcher found to be deleted
+	gone      []line.WokenTask // which the dispatcher found to be deleted
 	wakes     int
 	idle      bool // the dispatcher waits for a signal
 }
@@ -111,7 +112,7 @@ func (p *simulation) config(terms policy.Policy) {
 func (p *simulation) update(policy policy.Policy) {
 	p.t.Helper()
 	p.config(policy)
-	require.NoError(p.t, p.limiter.Review(p.t.Context(), "api"))
+	require.NoError(p.t, p.limiter.Line("api").Review(p.t.Context()))
 	p.wake()
 	p.recall()
 }
@@ -119,7 +120,7 @@ func (p *simulation) update(policy policy.Policy) {
 // recall has the tasks of lines ask anew that are not served any more.
 func (p *simulation) recall() {
 	p.t.Helper()
-	call, err := p.limiter.Recall(p.t.Context(), "api", throttle.Waking{As: "us", Near: near})
+	call, err := p.limiter.Line("api").Recall(p.t.Context(), line.Waking{As: "us", Near: near})
 	require.NoError(p.t, err)
 	for _, task := range call.Tasks {
 		p.after(latency, func() { p.ask(task.TaskID, p.everybody[task.TaskID]) })
@@ -200,7 +201,7 @@ func (p *simulation) enqueue(lane string, n int, attributes ...string) {
 func (p *simulation) wake() {
 	p.t.Helper()
 	p.wakes++
-	call, err := p.limiter.Wake(p.t.Context(), "api", throttle.Waking{As: "us", Near: near, Gone: p.gone})
+	call, err := p.limiter.Line("api").Wake(p.t.Context(), line.Waking{As: "us", Near: near, Gone: p.gone})
 	require.NoError(p.t, err)
 	require.True(p.t, call.Leads)
 	p.gone = nil

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -77,7 +78,7 @@ func park(t *testing.T, limiter *throttle.Limiter, policy string, n int) {
 func wakeCommands(t *testing.T, client *redis.Client, limiter *throttle.Limiter, policy string) int64 {
 	t.Helper()
 	before := commandsOf(t, client)
-	_, err := limiter.Wake(t.Context(), policy, throttle.Waking{As: "us", Near: near})
+	_, err := limiter.Line(policy).Wake(t.Context(), line.Waking{As: "us", Near: near})
 	require.NoError(t, err)
 	return commandsOf(t, client) - before
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -35,7 +36,7 @@ func newStandby(t *testing.T, p *simulation) *standby {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.limiter.Signals(ctx, throttle.Listener{
+		line.Signals(ctx, s.limiter, line.Listener{
 			Policy: func(policy string) { s.stirred <- policy },
 			Task:   func(task string) { s.called <- task },
 			Freed:  func(_ string, held time.Duration) { s.freed <- held },
@@ -95,7 +96,7 @@ func (s *standby) isParked(task string, attributes ...string) {
 // their slots for that long.
 func (s *standby) wakes(standBy int, hold time.Duration) []string {
 	s.t.Helper()
-	call, err := s.limiter.Wake(s.t.Context(), "api", throttle.Waking{
+	call, err := s.limiter.Line("api").Wake(s.t.Context(), line.Waking{
 		As: "us", Near: 350 * time.Millisecond, Hold: hold, StandBy: standBy,
 	})
 	require.NoError(s.t, err)
@@ -167,7 +168,7 @@ func TestWhoStandsByShowsSignsOfLife(t *testing.T) {
 		s.starts("a")
 		s.standsBy("killed", time.Second)
 		s.standsBy("alive", time.Second)
-		s.at(throttle.StandByTime)
+		s.at(line.StandByTime)
 		assert.Empty(t, s.wakes(5, time.Second))
 		s.standsBy("alive", time.Second)
 		s.at(3 * time.Second)

@@ -2,13 +2,27 @@ package throttle
 
 import (
 	"context"
-	"errors"
-	"strconv"
-	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
+
+// Place is where a task stands in the waiting line of its policy.
+type Place struct {
+	// Lane is the value of the policy's Lane attribute, or empty.
+	Lane string
+	// Position counts from 1 among the tasks of the lane that are of the same queue and
+	// counted by the same keys.
+	Position int64
+	// Since is when the task came into line.
+	Since time.Time
+	// Expected is when the task is to start, reckoned as if nobody else came and
+	// every task in line ran.
+	Expected time.Time
+	// StandsBy tells that the task is to stay where it is. Its worker is told when a slot of
+	// the concurrency limit that holds it is free, which is kept for it half a second. It is
+	// to ask again then, and two seconds after it asked if nothing is told; for after three
+	// seconds it is taken for lost.
+	StandsBy bool
+}
 
 // Standing is what is known of a task in a waiting line.
 type Standing struct {
@@ -37,62 +51,32 @@ func (l *Limiter) Where(ctx context.Context, request Request) (*Standing, error)
 	if err != nil {
 		return nil, err
 	}
-	standing, rows, count, err := calls.where(ctx, claim)
-	if standing == nil || err != nil {
-		return nil, wrapCall("where", request.Policy, err)
+	spot, err := calls.line.Find(ctx, claim.inLine())
+	if spot == nil || err != nil {
+		return nil, err
 	}
-	standing.Lane, standing.HeldBy = calls.line.lane(request.Attributes), now.HeldBy
+	since := spot.Since
 	if claim.urgent {
-		standing.Since = standing.Since.Add(urgentLead) // it is taken to have come that much before
+		since = since.Add(urgentLead) // it is taken to have come that much before
 	}
-	standing.Expected = now.At
-	if !standing.Woken {
-		shared, slowest := calls.line.times(claim)
-		ahead := max(0, min(count, standing.Position*max(1, rows))-1)
-		standing.Expected = now.At.Add(max(time.Duration(ahead)*shared, time.Duration(standing.Position-1)*slowest))
+	expected := now.At
+	if !spot.Woken {
+		shared, slowest := calls.times(claim)
+		ahead := max(0, min(spot.Tasks, spot.Position*max(1, spot.Rows))-1)
+		expected = expected.Add(max(time.Duration(ahead)*shared, time.Duration(spot.Position-1)*slowest))
 	}
-	return standing, nil
-}
-
-// where reads a task's place, and how many rows and tasks there are.
-func (c *policyCalls) where(ctx context.Context, claim *claim) (s *Standing, rows, count int64, err error) {
-	key, name, row := c.line.key, c.line.name(claim), c.line.row(claim)
-	pipe := c.redis.Pipeline()
-	woken := pipe.ZScore(ctx, key+"/woken", name)
-	late := pipe.ZScore(ctx, key+"/late", name)
-	place := pipe.ZScore(ctx, key+"/row:"+row, claim.member())
-	rank := pipe.ZRank(ctx, key+"/row:"+row, claim.member())
-	inLine := pipe.HLen(ctx, key+"/cursors")
-	line := pipe.Get(ctx, key)
-	again := pipe.HGet(ctx, key+"/asked", claim.member())
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, 0, 0, err
-	}
-	if errors.Is(place.Err(), redis.Nil) {
-		return nil, 0, 0, nil // it is not in line
-	}
-	s = &Standing{Asked: 1, Woken: woken.Err() == nil || late.Err() == nil}
-	s.Position, s.Since = rank.Val()+1, time.UnixMicro(int64(place.Val()))
-	if s.Woken {
-		s.Position = 1
-	}
-	if n, err := again.Int64(); err == nil {
-		s.Asked += n
-	}
-	if fields := strings.Split(line.Val(), ","); len(fields) > 1 {
-		count, _ = strconv.ParseInt(fields[1], 10, 64)
-	}
-	return s, inLine.Val(), count, nil
+	place := Place{Lane: calls.line.Lane(request.Attributes), Position: spot.Position, Since: since, Expected: expected}
+	return &Standing{Place: place, HeldBy: now.HeldBy, Woken: spot.Woken, Asked: spot.Asked}, nil
 }
 
 // times are how long the limits take to make up for a claim's costs: the slowest of
 // those that all rows share, and the slowest of all. The scripts reckon alike.
-func (l *lineOf) times(c *claim) (shared, slowest time.Duration) {
-	for i := range l.policy.Limits {
-		script := scriptLimit(l.policy, &l.policy.Limits[i])
-		took := time.Duration(float64(c.costs[i]) * float64(script.PeriodUS) / float64(script.Count) * float64(time.Microsecond))
+func (c *policyCalls) times(of *claim) (shared, slowest time.Duration) {
+	for i := range c.policy.Limits {
+		script := scriptLimit(c.policy, &c.policy.Limits[i])
+		took := time.Duration(float64(of.costs[i]) * float64(script.PeriodUS) / float64(script.Count) * float64(time.Microsecond))
 		slowest = max(slowest, took)
-		if l.policy.Limits[i].Per == "" {
+		if c.policy.Limits[i].Per == "" {
 			shared = max(shared, took)
 		}
 	}

@@ -7,30 +7,15 @@ import (
 	"time"
 )
 
-// parking carries tasks into a policy's waiting line whose start nobody asks for: a
-// producer sees that they would have to wait.
-type parking struct {
-	looks, joins flight
-}
-
-func newParking(c *policyCalls) parking {
-	by := func(operation string) flight {
-		return flight{most: c.flight.most, land: func(passengers []*passenger) {
-			// Who comes in order is mostly the last of his row, which is soon told.
-			slices.SortStableFunc(passengers, func(a, b *passenger) int {
-				return cmp.Compare(a.claim.request.MaxWait, b.claim.request.MaxWait)
-			})
-			claims := make([]*claim, len(passengers))
-			for i, p := range passengers {
-				claims[i] = p.claim
-			}
-			c.decide(operation, passengers, claims, func(*Reservation) {})
-		}}
-	}
-	return parking{
-		looks: by("look"),
-		joins: by("join"),
-	}
+// parking makes the flight for an operation that puts tasks into line.
+func (c *policyCalls) parking(operation string) flight {
+	return flight{most: c.flight.most, land: func(passengers []*passenger) {
+		// Who comes in order is mostly the last of his row, which is soon told.
+		slices.SortStableFunc(passengers, func(a, b *passenger) int {
+			return cmp.Compare(a.claim.request.MaxWait, b.claim.request.MaxWait)
+		})
+		c.decide(operation, passengers, func(*Reservation) {})
+	}}
 }
 
 // LookAhead tells where the task of a request would stand if it asked for its start now,
@@ -43,7 +28,7 @@ func newParking(c *policyCalls) parking {
 // What only lacks a slot of a concurrency limit, with nobody ahead, is not told to be
 // put into line: a worker can hold it until one is free, which may be at any moment.
 func (l *Limiter) LookAhead(ctx context.Context, request Request) (Decision, error) {
-	return l.park(ctx, request, "look ahead", func(p *parking) *flight { return &p.looks })
+	return l.park(ctx, request, "look ahead", func(c *policyCalls) *flight { return &c.looks })
 }
 
 // Join puts the task of a request into the waiting line of its policy, whoever is in
@@ -60,11 +45,11 @@ func (l *Limiter) Join(ctx context.Context, request Request, since time.Time) (D
 	if !since.IsZero() {
 		request.MaxWait = time.Duration(since.UnixMicro()) * time.Microsecond
 	}
-	return l.park(ctx, request, "join the line", func(p *parking) *flight { return &p.joins })
+	return l.park(ctx, request, "join the line", func(c *policyCalls) *flight { return &c.joins })
 }
 
 // park asks for a place by one of the flights.
-func (l *Limiter) park(ctx context.Context, request Request, operation string, by func(*parking) *flight) (Decision, error) {
+func (l *Limiter) park(ctx context.Context, request Request, operation string, by func(*policyCalls) *flight) (Decision, error) {
 	request.Park, request.MaxDefer, request.Attempt = true, 0, ""
 	calls, claim, err := l.claim(request)
 	if err != nil {
@@ -73,7 +58,7 @@ func (l *Limiter) park(ctx context.Context, request Request, operation string, b
 	if decision, impossible := claim.impossible(); impossible {
 		return decision, nil
 	}
-	r, err := by(&calls.parking).carry(ctx, newPassenger(claim, l))
+	r, err := by(calls).carry(ctx, newPassenger(claim, l))
 	if err != nil {
 		return Decision{}, wrapCall(operation, request.Policy, err)
 	}

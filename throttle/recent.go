@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
@@ -52,7 +53,7 @@ func (l *Limiter) Recent(ctx context.Context, request Request, limit string, mos
 			}
 		}
 	}
-	key := stateKey(request.Policy, limit, value)
+	key := line.StateKey(request.Policy, limit, value)
 	most = max(0, min(most, MostRecent))
 	reply, err := calls.scripts.Recent.Run(ctx, l.redis, []string{key}, log.Rate.Period.Microseconds(), most).Slice()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
@@ -129,7 +130,7 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 	heard := Heard{Quotas: map[string]Learned{}}
 	for _, i := range c.about {
 		limit := &c.policy.Limits[i]
-		keys = append(keys, stateKey(c.policy.Name, limit.Name, claim.keys[i]))
+		keys = append(keys, line.StateKey(c.policy.Name, limit.Name, claim.keys[i]))
 		var cost, receipt int64
 		if receipts != nil {
 			cost, receipt = claim.costs[i], receipts[2*i]

@@ -3,6 +3,8 @@ package throttle
 import (
 	"context"
 	"time"
+
+	"github.com/rampmeter/rampmeter/internal/line"
 )
 
 // refusedMemory is how long after its last refusal a task's are forgotten. Tasks come
@@ -17,7 +19,7 @@ func (l *Limiter) CountRefusal(ctx context.Context, policy, taskID string) (int6
 	if err != nil {
 		return 0, err
 	}
-	key := keyPrefix(policy) + "/refused:" + keyName(taskID)
+	key := line.KeyPrefix(policy) + "/refused:" + line.KeyName(taskID)
 	times, err := calls.scripts.Refused.Run(ctx, l.redis, []string{key}, refusedMemory.Microseconds()).Int64()
 	return times, wrapCall("count a refusal", policy, err)
 }

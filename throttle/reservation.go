@@ -176,7 +176,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	calls := r.heir()
-	return calls.cancel(ctx, r)
+	return calls.settle(ctx, "cancel", r, r.claim.costs, calls.newMark())
 }
 
 // Adjust corrects what the reservation took to what its task really cost, once
@@ -212,7 +212,7 @@ func (r *Reservation) Adjust(ctx context.Context, attributes map[string]string) 
 	if !slices.Equal(r.unsure.more, more) {
 		r.unsure = adjustment{more, calls.newMark()}
 	}
-	if err := calls.adjust(ctx, r, more, r.unsure.mark); err != nil {
+	if err := calls.settle(ctx, "adjust", r, more, r.unsure.mark); err != nil {
 		return err
 	}
 	r.unsure = adjustment{}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/lua"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
@@ -12,7 +13,7 @@ import (
 // scriptLimits returns a policy's limits as the scripts have them.
 func scriptLimits(p *policy.Policy) []lua.Limit {
 	limits := make([]lua.Limit, len(p.Limits))
-	attributes := rowAttributes(p)
+	attributes := line.Attributes(p)
 	for i := range p.Limits {
 		limits[i] = scriptLimit(p, &p.Limits[i])
 		limits[i].Value = 1 + slices.Index(attributes, p.Limits[i].Per)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -67,7 +68,7 @@ func TestScriptsDoNotGrowWithNumbers(t *testing.T) {
 			require.NoError(t, r.Adjust(t.Context(), nil))
 			require.NoError(t, r.Settle(t.Context()))
 			require.NoError(t, r.Cancel(t.Context()))
-			_, err = limiter.Wake(t.Context(), policy, throttle.Waking{As: "me"})
+			_, err = limiter.Line(policy).Wake(t.Context(), line.Waking{As: "me"})
 			require.NoError(t, err)
 			require.NoError(t, limiter.Freeze(t.Context(), policy, 0))
 		}

@@ -60,7 +60,7 @@ func (g *generation) calls(policy string) *policyCalls {
 //     A lane's new weight counts once a task has joined it.
 //   - If tasks are to stand in line by another lane, or limits count by other attributes,
 //     dispatchers have those in line ask anew, which costs each one attempt: they find
-//     themselves in the lanes of now, by when they came; see [Limiter.Recall].
+//     themselves in the lanes of now, by when they came.
 //   - Reservations of a policy that was removed run to their end; new requests get
 //     [ErrUnknownPolicy], and its tasks in line are woken.
 //   - A task that another policy governs now asks that one when its turn has come in the

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
@@ -272,11 +273,11 @@ func TestUpdateAmongOthers(t *testing.T) {
 		l := newLive(t, server, policies(limits[0]...))
 		ctx, stop := context.WithCancel(t.Context())
 		var background, callers sync.WaitGroup
-		background.Go(func() { l.Signals(ctx, Listener{Policy: func(string) {}, Task: func(string) {}}) })
+		background.Go(func() { line.Signals(ctx, l, line.Listener{Policy: func(string) {}, Task: func(string) {}}) })
 		background.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				assert.NoError(t, l.Update(policies(limits[i%len(limits)]...)))
-				_ = l.Review(ctx, "api")
+				_ = l.Line("api").Review(ctx)
 			}
 		})
 		for caller := range 8 {

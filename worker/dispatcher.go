@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/internal/asynqfacts"
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -26,7 +28,7 @@ type dispatcher struct {
 	spares    *spares
 	log       *zap.Logger
 	as        string
-	near      *atomic.Int64 // nanoseconds; see throttle.Waking
+	near      *atomic.Int64 // nanoseconds; see line.Waking
 	crowd     *crowd
 
 	stop   context.CancelFunc
@@ -56,7 +58,7 @@ func (d *dispatcher) start() {
 	d.ended.Go(func() { d.follow(ctx) })
 	d.ended.Go(func() { d.spares.watch(ctx) })
 	d.ended.Go(func() {
-		d.limiter.Signals(ctx, throttle.Listener{
+		line.Signals(ctx, d.limiter, line.Listener{
 			Policy: d.served.nudge,
 			Task:   func(task string) { d.rooms.call(task) },
 			Freed:  d.served.hear,
@@ -91,7 +93,7 @@ func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
 			s.review(ctx)
 		case <-timer.C:
 		}
-		call, err := d.limiter.Wake(ctx, policy, s.waking(ctx))
+		call, err := s.line().Wake(ctx, s.waking(ctx))
 		asked := time.Now()
 		if err != nil {
 			if ctx.Err() == nil {
@@ -103,10 +105,7 @@ func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
 		follows = !call.Leads
 		s.leads, s.gone = call.Leads && call.Next > 0, nil
 		again := s.wake(ctx, call.Tasks)
-		next := call.Next
-		if next == 0 {
-			next = longestQuiet
-		}
+		next := cmp.Or(call.Next, longestQuiet)
 		if len(s.gone) > 0 {
 			next = 0 // others may have their places
 		}
@@ -115,14 +114,12 @@ func (d *dispatcher) serve(ctx context.Context, policy string, on *service) {
 }
 
 // waking says how far ahead to wake.
-func (s *shift) waking(ctx context.Context) throttle.Waking {
-	w := throttle.Waking{As: s.as, Near: time.Duration(s.near.Load()), Hold: s.tempo.hold(), Gone: s.gone}
+func (s *shift) waking(ctx context.Context) line.Waking {
+	w := line.Waking{As: s.as, Near: time.Duration(s.near.Load()), Hold: s.tempo.hold(), Gone: s.gone}
 	if w.Hold > 0 {
 		// Those who are on their way have no worker yet, and come in half that time.
 		coming := s.crowd.working.Load() * int64(w.Near) / int64(2*w.Hold)
-		w.StandBy = (s.crowd.spare() + int(coming)) * s.tempo.processes(ctx, func(ctx context.Context) (int, error) {
-			return s.limiter.Listeners(ctx, s.policy)
-		})
+		w.StandBy = (s.crowd.spare() + int(coming)) * s.tempo.processes(ctx, s.line().Listeners)
 	}
 	return w
 }
@@ -134,16 +131,19 @@ type shift struct {
 	tempo  *tempo
 	leads  bool
 	busy   []busyTask
-	gone   []throttle.WokenTask // which asynq does not have any more
-	takes  time.Duration        // to wake a task, at the last time, or as is believed at first
+	gone   []line.WokenTask // which asynq does not have any more
+	takes  time.Duration    // to wake a task, at the last time, or as is believed at first
 	// rerouted tells that tasks may stand in line that are another policy's now.
 	rerouted *atomic.Bool
 }
 
+// line is the one that the policy has now.
+func (s *shift) line() *line.Line { return s.limiter.Line(s.policy) }
+
 // review has the tasks looked at anew that were found to be held back by numbers that are
 // no longer in force.
 func (s *shift) review(ctx context.Context) {
-	if err := s.limiter.Review(ctx, s.policy); err != nil && ctx.Err() == nil {
+	if err := s.line().Review(ctx); err != nil && ctx.Err() == nil {
 		s.log.Warn("could not look at the tasks in line anew, they wait for as long as they would have before the update",
 			zap.String("policy", s.policy), zap.Error(err))
 	}
@@ -153,7 +153,7 @@ func (s *shift) review(ctx context.Context) {
 // to asynq, since it has stood in line for an instant only; or it waits for its turn
 // in some worker.
 type busyTask struct {
-	throttle.WokenTask
+	line.WokenTask
 	tries int
 	at    time.Time
 }
@@ -169,7 +169,7 @@ const (
 
 // wake wakes tasks, and those that were busy before. It returns after how long to be
 // called again for those that are.
-func (s *shift) wake(ctx context.Context, tasks []throttle.WokenTask) (again time.Duration) {
+func (s *shift) wake(ctx context.Context, tasks []line.WokenTask) (again time.Duration) {
 	due := s.dueBusy(ctx)
 	for _, task := range tasks {
 		due = append(due, busyTask{WokenTask: task})
@@ -185,7 +185,7 @@ func (s *shift) wake(ctx context.Context, tasks []throttle.WokenTask) (again tim
 // dueBusy takes those that were busy, are to be tried again and have not asked yet.
 func (s *shift) dueBusy(ctx context.Context) (due []busyTask) {
 	now := time.Now()
-	var tasks []throttle.WokenTask
+	var tasks []line.WokenTask
 	s.busy = slices.DeleteFunc(s.busy, func(b busyTask) bool {
 		if b.at.After(now) {
 			return false
@@ -194,7 +194,7 @@ func (s *shift) dueBusy(ctx context.Context) (due []busyTask) {
 		due, tasks = append(due, b), append(tasks, b.WokenTask)
 		return true
 	})
-	expected, err := s.limiter.AreExpected(ctx, s.policy, tasks...)
+	expected, err := s.line().AreExpected(ctx, tasks...)
 	if err != nil {
 		return due
 	}
@@ -284,7 +284,11 @@ func (s *shift) runOne(ctx context.Context, task busyTask, queue, id string, has
 	case err == nil:
 	case isBetween || asynqfacts.IsRunning(err):
 		if !s.rooms.call(task.TaskID) && task.tries < callTries {
-			s.callElsewhere(ctx, task.WokenTask)
+			err := s.line().CallTask(ctx, task.TaskID) // it may wait for its turn in another process
+			if err != nil && ctx.Err() == nil {
+				s.log.Warn("could not call a task", zap.String("policy", s.policy),
+					zap.String("task_id", task.TaskID), zap.Error(err))
+			}
 		}
 		return isBusy
 	case asynqfacts.IsPending(err): // it is on its way
@@ -293,14 +297,6 @@ func (s *shift) runOne(ctx context.Context, task busyTask, queue, id string, has
 			zap.String("task_id", task.TaskID), zap.Error(err))
 	}
 	return isOnItsWay
-}
-
-// callElsewhere calls a task that may wait for its turn in another process.
-func (s *shift) callElsewhere(ctx context.Context, task throttle.WokenTask) {
-	if err := s.limiter.CallTask(ctx, s.policy, task.TaskID); err != nil && ctx.Err() == nil {
-		s.log.Warn("could not call a task", zap.String("policy", s.policy),
-			zap.String("task_id", task.TaskID), zap.Error(err))
-	}
 }
 
 // hasArchived tells whether a queue has tasks that somebody, or asynq, has laid aside.
@@ -337,5 +333,5 @@ func (s *shift) end(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	_, _ = s.limiter.Wake(ctx, s.policy, throttle.Waking{As: s.as, Leaves: true}) // or they will, after its term
+	_, _ = s.line().Wake(ctx, line.Waking{As: s.as, Leaves: true}) // or they will, after its term
 }

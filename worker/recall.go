@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/internal/line"
 )
 
 const (
@@ -49,7 +49,7 @@ func (d *dispatcher) recall(ctx context.Context, policy string, updated <-chan s
 
 // recall wakes some of them, and tells when to go on; zero if there are no more.
 func (s *shift) recall(ctx context.Context) (next time.Duration) {
-	call, err := s.limiter.Recall(ctx, s.policy, throttle.Waking{As: s.as, Near: time.Duration(s.near.Load())})
+	call, err := s.line().Recall(ctx, line.Waking{As: s.as, Near: time.Duration(s.near.Load())})
 	if err != nil {
 		if ctx.Err() == nil {
 			s.log.Warn("could not ask who stands in line by what was in force before", zap.String("policy", s.policy), zap.Error(err))
@@ -57,11 +57,8 @@ func (s *shift) recall(ctx context.Context) (next time.Duration) {
 		return longestRest
 	}
 	again := s.wake(ctx, call.Tasks)
-	switch {
-	case len(s.busy) == 0:
+	if len(s.busy) == 0 {
 		return call.Next
-	case call.Next == 0:
-		return again
 	}
-	return min(call.Next, again)
+	return min(cmp.Or(call.Next, again), again)
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rampmeter/rampmeter/internal/asynqfacts"
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -86,7 +87,7 @@ func (a *attempt) standBy(ctx context.Context, deferred *throttle.ThrottledError
 		}
 		a.leaves = time.Now().Add(stands)
 	}
-	a.called, err = a.stayFor(ctx, min(throttle.StandByTime, time.Until(a.leaves)))
+	a.called, err = a.stayFor(ctx, min(line.StandByTime, time.Until(a.leaves)))
 	if err != nil || a.draining.Err() != nil {
 		return a.called, err
 	}

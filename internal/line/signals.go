@@ -1,4 +1,4 @@
-package throttle
+package line
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Listener is told what happens in waiting lines.
@@ -15,7 +17,7 @@ type Listener struct {
 	// Policy hears of policies whose line has something to do, and of all of them
 	// when nobody could listen for a time.
 	Policy func(policy string)
-	// Task hears of tasks that are called: by [Limiter.CallTask], or because a slot that
+	// Task hears of tasks that are called: by [Line.CallTask], or because a slot that
 	// they stand by for is free.
 	Task func(taskID string)
 	// Freed hears how long a task held a slot of a concurrency limit that has ended. It
@@ -23,20 +25,28 @@ type Listener struct {
 	Freed func(policy string, held time.Duration)
 }
 
-// Signals tells a listener what it hears, until ctx ends. After an Update it hears of all
-// policies, too.
-func (l *Limiter) Signals(ctx context.Context, listener Listener) {
-	updated := l.Updated()
-	channels, policies := l.inForce.Load().channels()
-	subscription := l.redis.Subscribe(ctx, channels...)
+// Limiter has the lines that are in force: it is that of package throttle.
+type Limiter interface {
+	Redis() redis.UniversalClient
+	Config() *policy.Config
+	Updated() <-chan struct{}
+	Line(policy string) *Line
+}
+
+// Signals tells a listener what it hears of all lines, until ctx ends. After an Update it
+// hears of all policies, too.
+func Signals(ctx context.Context, limiter Limiter, listener Listener) {
+	updated := limiter.Updated()
+	channels, policies := channelsOf(limiter)
+	subscription := limiter.Redis().Subscribe(ctx, channels...)
 	defer subscription.Close()
 	messages := subscription.ChannelWithSubscriptions()
 	for {
 		select {
 		case <-updated:
-			updated = l.Updated()
+			updated = limiter.Updated()
 			before := channels
-			channels, policies = l.inForce.Load().channels()
+			channels, policies = channelsOf(limiter)
 			// Redis answers for channels that were subscribed to before as for others. If
 			// it can not be asked, they are subscribed to with the next connection.
 			_ = subscription.Subscribe(ctx, channels...)
@@ -64,12 +74,16 @@ func (l *Limiter) Signals(ctx context.Context, listener Listener) {
 	}
 }
 
-// channels are those that are listened to, and which policies they are about.
-func (g *generation) channels() (channels []string, policies map[string]string) {
-	policies = make(map[string]string, 2*len(g.policies))
-	for name, calls := range g.policies {
-		for _, channel := range []string{calls.line.signals(), callKey(name)} {
-			policies[channel] = name
+// channelsOf are those that are listened to, and which policies they are about.
+func channelsOf(limiter Limiter) (channels []string, policies map[string]string) {
+	policies = map[string]string{}
+	for _, p := range limiter.Config().Policies {
+		line := limiter.Line(p.Name)
+		if line.removed != nil {
+			continue // just now; the next update tells
+		}
+		for _, channel := range []string{line.signals(), callKey(p.Name)} {
+			policies[channel] = p.Name
 			channels = append(channels, channel)
 		}
 	}
@@ -91,18 +105,17 @@ func (l Listener) hear(policy string, message *redis.Message) {
 }
 
 // CallTask tells every process that a task's turn has come which waits for it there.
-func (l *Limiter) CallTask(ctx context.Context, policy, taskID string) error {
-	return wrapCall("call", policy, l.redis.Publish(ctx, callKey(policy), "0/"+taskID).Err())
+func (l *Line) CallTask(ctx context.Context, taskID string) error {
+	return l.wrap("call", l.redis.Publish(ctx, callKey(l.policy), "0/"+taskID).Err())
 }
 
-// Listeners tells how many processes listen to a policy's signals. In a Redis Cluster
-// it is those that do so by way of the node that was asked.
-func (l *Limiter) Listeners(ctx context.Context, policy string) (int, error) {
-	calls, err := l.calls(policy)
-	if err != nil {
-		return 0, err
+// Listeners tells how many processes listen to the line's signals. In a Redis Cluster it
+// is those that do so by way of the node that was asked.
+func (l *Line) Listeners(ctx context.Context) (int, error) {
+	if l.removed != nil {
+		return 0, l.removed
 	}
-	channel := calls.line.signals()
+	channel := l.signals()
 	counts, err := l.redis.PubSubNumSub(ctx, channel).Result()
-	return int(counts[channel]), wrapCall("listeners", policy, err)
+	return int(counts[channel]), l.wrap("listeners", err)
 }
