@@ -224,15 +224,15 @@ function sliding_window.due(state, limit, n, keep, now)
 end
 
 function sliding_window.store(state, limit, now)
-  local at, parts = state.at, {}
-  if #at == 0 then
+  local at, parts, n = state.at, {}, math.min(#state.at, MAX_KEPT)
+  if n == 0 then
     return '', 0
   end
-  for i = 1, math.min(#at, MAX_KEPT) do
-    local empty = i > 1 and at[i] - at[i - 1] - 1 or 0
-    parts[i] = (empty > 0 and '+' .. int(empty) or '') .. (i > 1 and ',' or '') .. int(state.costs[i])
+  for i = 1, n do
+    local cost, empty = int(state.costs[i]), i < n and at[i + 1] - at[i] - 1 or 0
+    parts[i] = empty > 0 and cost .. '+' .. int(empty) or cost
   end
-  return string.format('%d/%d:', state.since, at[1]) .. table.concat(parts), ttl_ms(ends_in(state, limit, now))
+  return string.format('%d/%d:', state.since, at[1]) .. table.concat(parts, ','), ttl_ms(ends_in(state, limit, now))
 end
 
 -- What was counted before a change of numbers was counted anew by its share, and
