@@ -132,6 +132,7 @@ func (d *comparison) begin(t testing.TB, kind uint64, numbers func(*rand.Rand) p
 	t.Helper()
 	d.t, d.random, d.now = t, rand.New(rand.NewPCG(d.seed, kind)), comparisonEpoch
 	d.limit = numbers(d.random)
+	d.limit.Name = "limit"
 	d.oracle = newOracle(d.limit)
 	d.flush()
 	d.remake()
@@ -288,6 +289,7 @@ func (d *comparison) tick() {
 // one view to tell of. Receipts are those of the view before.
 func (d *comparison) change(to policy.Limit) {
 	d.t.Helper()
+	to.Name = "limit"
 	if d.had[to.String()+to.BucketLength().String()] {
 		return
 	}
@@ -344,6 +346,6 @@ func (d *comparison) remake() {
 }
 
 func (d *comparison) config() *policy.Config {
-	d.limit.Name, d.limit.Cost = "limit", "cost"
+	d.limit.Cost = "cost"
 	return &policy.Config{Policies: []policy.Policy{{Name: "api", Limits: []policy.Limit{d.limit}}}}
 }

@@ -23,33 +23,27 @@ function interval_bucket.prepare(limit)
   limit.count = math.min(limit.count, limit.capacity)
 end
 
--- Applies the refills until now.
-local function refill(state, period_us, count, now)
-  local refills = math.max(0, math.floor((now - state.start) / period_us))
-  if refills == 0 then
-    return
-  end
-  state.taken = state.taken - refills * count
-  state.start = state.start + refills * period_us
-  state.free = 0
-  if state.taken <= 0 then
-    state.start, state.taken, state.last = nil, 0, 0
-  end
+-- How many refills there are from `start` until an instant.
+local function refills_until(limit, start, at)
+  return math.max(0, math.floor((at - start) / limit.period_us))
 end
 
 function interval_bucket.load(body, limit, now)
-  if not body then
-    return { taken = 0, free = 0, last = 0 }
-  end
-  local start, taken, free, last, left_over = string.match(body, '^(%d+):(%d+)%-?(%d*):(%d+)(!?[%d,]*)$')
+  local start, taken, free, last, left_over = string.match(body or '', '^(%d+):(%d+)%-?(%d*):(%d+)(!?[%d,]*)$')
   if not start then
-    return { taken = 0, free = 0, last = 0, is_foreign = true }
+    return { taken = 0, free = 0, last = 0, is_foreign = body and true }
   end
   local state = { start = tonumber(start), taken = tonumber(taken), free = tonumber(free) or 0, last = tonumber(last) }
   if limit.keeps then
     state.spare = spare.load(left_over, now, state.last)
   end
-  refill(state, limit.period_us, limit.count, now)
+  local refills = refills_until(limit, state.start, now)
+  if refills > 0 then
+    state.start, state.taken, state.free = state.start + refills * limit.period_us, state.taken - refills * limit.count, 0
+    if state.taken <= 0 then
+      state.start, state.taken, state.last = nil, 0, 0
+    end
+  end
   return state
 end
 
@@ -82,24 +76,27 @@ local function finds_free(state, limit, cost, at)
   return state.free >= cost and state.free > 0 and at >= state.start and at < state.start + limit.period_us
 end
 
-function interval_bucket.earliest(state, limit, cost, from)
-  local refills = refills_for(state, limit, cost)
-  if refills == 0 or finds_free(state, limit, cost, from) or state.spare and spare.suffices(state.spare, cost, from) then
-    return from
+-- How many refills a start at that instant or later waits for.
+local function waits_for(state, limit, cost, from)
+  if finds_free(state, limit, cost, from) or spare.suffices(state.spare, cost, from) then
+    return 0
   end
-  return math.max(from, state.start + refills * limit.period_us)
+  return refills_for(state, limit, cost)
+end
+
+function interval_bucket.earliest(state, limit, cost, from)
+  local refills = waits_for(state, limit, cost, from)
+  return refills == 0 and from or math.max(from, state.start + refills * limit.period_us)
 end
 
 -- The tokens of a refill ahead are handed out over its period, in order.
-function interval_bucket.spread(state, limit, cost, from, now)
-  local refills = refills_for(state, limit, cost)
-  if refills == 0 or finds_free(state, limit, cost, from) or state.spare and spare.suffices(state.spare, cost, from) then
+function interval_bucket.spread(state, limit, cost, from)
+  local refills = waits_for(state, limit, cost, from)
+  if refills == 0 then
     return from
   end
-  local left = refills * limit.count - (state.taken + cost - limit.capacity)
-  local before = math.max(0, limit.count - left - cost)
-  local at = state.start + refills * limit.period_us
-  return math.max(from, at + math.floor(before * limit.period_us / limit.count))
+  local before = math.max(0, state.taken - limit.capacity - (refills - 1) * limit.count)
+  return math.max(from, state.start + refills * limit.period_us + math.floor(before * limit.period_us / limit.count))
 end
 
 -- Takes where something is kept. Refills that are on their way to the slot may bring
@@ -118,7 +115,7 @@ function interval_bucket.take(state, limit, cost, at, now)
     state.free = state.free - cost
     return state.start, 0
   end
-  local refills = math.max(0, math.floor((at - state.start) / limit.period_us))
+  local refills = refills_until(limit, state.start, at)
   if limit.keeps then
     take_keeping(state, limit, cost, at, now, refills)
   elseif refills <= refills_for(state, limit, cost) then
@@ -136,7 +133,7 @@ end
 function interval_bucket.overdraw(state, limit, cost, at, now)
   local start, before = state.start, state.taken
   interval_bucket.take(state, limit, cost, at, now)
-  local refills = math.max(0, math.floor((at - state.start) / limit.period_us))
+  local refills = refills_until(limit, state.start, at)
   local most = limit.capacity + refills * limit.count
   state.taken = math.min(state.taken, start == state.start and math.max(before, most) or most)
 end
@@ -174,14 +171,13 @@ function interval_bucket.store(state, limit, now)
     return '', 0
   end
   local taken = int(state.taken) .. (state.free > 0 and '-' .. int(state.free) or '')
-  return string.format('%d:%s:%d', state.start, taken, state.last)
-    .. (state.spare and spare.store(state.spare) or ''),
+  return string.format('%d:%s:%d', state.start, taken, state.last) .. spare.store(state.spare),
     ttl_ms(full_at(state, limit) - now)
 end
 
 -- Takes back tokens of a take: those that no refill has brought back since.
 local function take_back(state, limit, tokens, now, start, taken)
-  local left = taken - math.max(0, math.floor((now - start) / limit.period_us)) * limit.count
+  local left = taken - refills_until(limit, start, now) * limit.count
   if not state.start or state.last > now and left ~= state.taken then
     return false
   end

@@ -71,13 +71,18 @@ function upstream.load(raw, limit, now)
   return state
 end
 
--- How much of a full quota may be used at all, which is never nothing.
+-- What is left alone of a quota, which is never all of it.
+local function headroom(state, limit)
+  return math.min(limit.extra, math.max(0, state.quota - 1))
+end
+
+-- How much of a full quota may be used.
 local function usable(state, limit)
-  return math.max(1, state.quota - limit.extra)
+  return state.quota - headroom(state, limit)
 end
 
 local function left(state, limit)
-  return state.remaining - math.min(limit.extra, math.max(0, state.quota - 1)) - state.flying - state.flown
+  return state.remaining - headroom(state, limit) - state.flying - state.flown
 end
 
 -- The time that n tokens take to come back.
@@ -201,22 +206,18 @@ local function land(state, cost, slot, epoch)
   end
 end
 
-function upstream.give_back(state, _, cost, slot, now, epoch)
-  land(state, cost, slot, epoch)
-  if state.kind == REFILLS then
-    state.until_us = math.max(now, state.until_us - worth(state, cost))
-  end
-  return true
-end
-
 -- A call in flight may turn out to cost more or less. Of one that has ended the
 -- upstream itself has told.
 function upstream.adjust(state, _, more, slot, now, epoch)
   land(state, -more, slot, epoch)
   if state.kind == REFILLS then
-    state.until_us = math.max(now, state.until_us + worth(state, more))
+    state.until_us = math.max(now, state.until_us + (more > 0 and worth(state, more) or -worth(state, -more)))
   end
   return true
+end
+
+function upstream.give_back(state, limit, cost, ...)
+  return upstream.adjust(state, limit, -cost, ...)
 end
 
 -- How it learns: from one response at a time, in any order.
