@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -82,7 +83,7 @@ func (c *channels) play() []string {
 	_, err := c.limiter.Join(c.t.Context(), c.request("rate", "/3", false), time.Time{})
 	c.tell("join", err)
 	c.wake("rate", false)
-	c.tell("review", c.limiter.Review(c.t.Context(), "rate"))
+	c.tell("review", c.limiter.Line("rate").Review(c.t.Context()))
 	c.tell("cancel", first.Cancel(c.t.Context()))
 	c.wake("rate", true)
 	return c.told
@@ -106,7 +107,7 @@ func (c *channels) ask(policy, task string, standBy bool) *throttle.Reservation 
 
 func (c *channels) wake(policy string, leaves bool) {
 	c.t.Helper()
-	call, err := c.limiter.Wake(c.t.Context(), policy, throttle.Waking{As: "us", Near: near, Leaves: leaves})
+	call, err := c.limiter.Line(policy).Wake(c.t.Context(), line.Waking{As: "us", Near: near, Leaves: leaves})
 	names := make([]string, len(call.Tasks))
 	for i, task := range call.Tasks {
 		names[i] = task.TaskID

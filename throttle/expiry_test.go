@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
@@ -39,7 +40,7 @@ type expiry struct {
 	*testLimiter
 	random  *rand.Rand
 	now     time.Duration
-	woken   []throttle.WokenTask
+	woken   []line.WokenTask
 	granted []*throttle.Reservation
 }
 
@@ -65,7 +66,7 @@ func (s *expiry) step() string {
 		r := s.asks(ask)
 		return fmt.Sprintf("ask %s of tenant %s: %s, held by %s", task, ask.Attributes["tenant"], r.Outcome, r.HeldBy)
 	case 0, 1, 2:
-		call, err := s.limiter.Wake(ctx, "api", throttle.Waking{
+		call, err := s.limiter.Line("api").Wake(ctx, line.Waking{
 			As: "us", Near: near, Hold: time.Second, StandBy: 3, Gone: s.gone(), Leaves: s.random.IntN(8) == 0,
 		})
 		require.NoError(s.t, err)
@@ -76,10 +77,10 @@ func (s *expiry) step() string {
 		require.NoError(s.t, err)
 		return "join " + task
 	case 4:
-		require.NoError(s.t, s.limiter.Review(ctx, "api"))
+		require.NoError(s.t, s.limiter.Line("api").Review(ctx))
 		return "review"
 	case 5:
-		call, err := s.limiter.Recall(ctx, "api", throttle.Waking{As: "us", Near: near})
+		call, err := s.limiter.Line("api").Recall(ctx, line.Waking{As: "us", Near: near})
 		require.NoError(s.t, err)
 		return fmt.Sprint("recall ", len(call.Tasks))
 	case 6:
@@ -108,7 +109,7 @@ func (s *expiry) asks(request throttle.Request) *throttle.Reservation {
 }
 
 // gone are some of those that were woken.
-func (s *expiry) gone() []throttle.WokenTask {
+func (s *expiry) gone() []line.WokenTask {
 	if s.random.IntN(2) == 0 {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
@@ -31,7 +31,7 @@ func TestLookChangesNothing(t *testing.T) {
 		}
 		wake := func(want int) {
 			t.Helper()
-			call, err := b.limiter.Wake(t.Context(), "api", throttle.Waking{As: "us", Near: near})
+			call, err := b.limiter.Line("api").Wake(t.Context(), line.Waking{As: "us", Near: near})
 			require.NoError(t, err)
 			assert.Len(t, call.Tasks, want)
 		}
