@@ -84,7 +84,7 @@ end
 
 function interval_bucket.earliest(state, limit, cost, from)
   local refills = refills_for(state, limit, cost)
-  if refills == 0 or finds_free(state, limit, cost, from) or state.spare and spare.suffices(state.spare, cost, from) then
+  if refills == 0 or finds_free(state, limit, cost, from) or spare.suffices(state.spare, cost, from) then
     return from
   end
   return math.max(from, state.start + refills * limit.period_us)
@@ -93,7 +93,7 @@ end
 -- The tokens of a refill ahead are handed out over its period, in order.
 function interval_bucket.spread(state, limit, cost, from, now)
   local refills = refills_for(state, limit, cost)
-  if refills == 0 or finds_free(state, limit, cost, from) or state.spare and spare.suffices(state.spare, cost, from) then
+  if refills == 0 or finds_free(state, limit, cost, from) or spare.suffices(state.spare, cost, from) then
     return from
   end
   local left = refills * limit.count - (state.taken + cost - limit.capacity)
@@ -175,7 +175,7 @@ function interval_bucket.store(state, limit, now)
   end
   local taken = int(state.taken) .. (state.free > 0 and '-' .. int(state.free) or '')
   return string.format('%d:%s:%d', state.start, taken, state.last)
-    .. (state.spare and spare.store(state.spare) or ''),
+    .. spare.store(state.spare),
     ttl_ms(full_at(state, limit) - now)
 end
 
