@@ -136,11 +136,12 @@ local function room_us(state, limit, now)
 end
 
 -- Makes the first slots that were put off a part of the TAT: those whose time has come,
--- and those with less room before them, where nothing passes any more. The TAT tells of no
+-- and those with less room before them than `least_us`, if that is given. The TAT tells of no
 -- slot ahead that is so late.
 local function settle(state, limit, now, least_us)
   local slots = state.put_off or NONE
-  while slots[1] and (limit.keeps or slots[1].at <= now or #slots > MAX_PUT_OFF or room_us(state, limit, now) < least_us) do
+  while slots[1] and (limit.keeps or slots[1].at <= now or #slots > MAX_PUT_OFF
+    or least_us and room_us(state, limit, now) < least_us) do
     local slot = table.remove(slots, 1)
     move(state, limit, slot.cost, slot.at)
     if slot.at > now then
@@ -221,8 +222,8 @@ function token_bucket.load(body, limit, now)
       table.insert(state[list], { at = tonumber(at), cost = tonumber(cost), tat = tonumber(left), part = tonumber(left_part) })
     end
   end
-  settle(state, limit, now, 0)
-  state.spare = limit.keeps and spare.load(left_over, now, state.tat)
+  settle(state, limit, now)
+  state.spare = limit.keeps and body and spare.load(left_over, now, state.tat)
   return state
 end
 
