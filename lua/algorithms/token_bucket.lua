@@ -227,19 +227,19 @@ function token_bucket.load(body, limit, now)
   return state
 end
 
--- The first free slot of that cost, not before `from` nor after `till`, and its place.
-local function free_slot(state, cost, from, till)
-  for i, free in ipairs(state.free or NONE) do
+-- The place of the first free slot of that cost, not before `from` nor after `till`.
+local function free_place(state, cost, from, till)
+  for i, free in ipairs(state.free) do
     if free.at >= from and free.at <= till and free.cost >= cost then
-      return free, i
+      return i
     end
   end
 end
 
 function token_bucket.earliest(state, limit, cost, from)
   local at = spare.suffices(state.spare, cost, from) and from or between_slots(state, limit, cost, from)
-  local free = free_slot(state, cost, from, at)
-  return free and free.at or at
+  local place = state.free and free_place(state, cost, from, at)
+  return place and state.free[place].at or at
 end
 
 -- A bucket hands its future tokens out evenly by itself.
@@ -249,8 +249,9 @@ token_bucket.spread = token_bucket.earliest
 -- and its part. Of a slot that was put off it is a TAT that is not later, and a part below
 -- zero.
 function token_bucket.take(state, limit, cost, at, now)
-  local free, place = free_slot(state, cost, at, at)
-  if free then
+  local place = state.free and free_place(state, cost, at, at)
+  if place then
+    local free = state.free[place]
     free.cost = free.cost - cost
     if free.cost == 0 then
       table.remove(state.free, place)
@@ -266,7 +267,9 @@ function token_bucket.take(state, limit, cost, at, now)
     receipt, part = state.tat, state.part
   end
   receipt = receipt + (state.returned or 0)
-  settle(state, limit, now, worth_up(limit, 1))
+  if state.put_off then
+    settle(state, limit, now, worth_up(limit, 1))
+  end
   if limit.keeps then
     state.spare = spare.note(state.spare, before, token_bucket.status(state, limit, at), cost, at, now)
   end

@@ -8,7 +8,7 @@
 --        for so many requests of that cost, one after the other; raw as MGET has it, and
 --        the limit's arguments from that place on. Returns nil if the state is not simple
 --        or not all of them pass now; or else the new value, its TTL in us, the instant
---        before which the starts must be (math.huge for none); and for the first and the last
+--        before which the starts must be (nil for none); and for the first and the last
 --        request the first number of its receipt, remaining and reset_after_us. The second
 --        number of a receipt is 0
 local fast = {}
@@ -25,7 +25,7 @@ function fast.token_bucket(raw, cost, times, place)
   if token_us % 1 > 0 or last_us > capacity * token_us then
     return nil
   end
-  return numbers .. int(now + last_us), last_us, math.huge,
+  return numbers .. int(now + last_us), last_us, nil,
     now + first_us, capacity - math.ceil(first_us / token_us), first_us,
     now + last_us, capacity - math.ceil(last_us / token_us), last_us
 end
@@ -39,6 +39,7 @@ function fast.fixed_window(raw, cost, times, place)
     if not start or string.sub(raw, 1, #numbers) ~= numbers then
       return nil
     end
+    start, taken = start + 0, taken + 0
   end
   if now >= start + period_us then
     start, taken = ARGV[place + 5] == 'first' and now or now - now % period_us, 0
@@ -48,14 +49,8 @@ function fast.fixed_window(raw, cost, times, place)
     return nil
   end
   return numbers .. int(start) .. ':' .. int(count - left), ends - now, ends,
-    start + 0, left + (times - 1) * cost, ends - now,
-    start + 0, left, ends - now
-end
-
--- Writes one limit's part of the answer that begins behind `head`.
-local function tell(reply, head, i, limits_in_all, mark, left, reset_us)
-  local receipt, status = head + 3 + 2 * i, head + 3 + 2 * (limits_in_all + i)
-  reply[receipt], reply[receipt + 1], reply[status], reply[status + 1] = mark, 0, left, reset_us
+    start, left + (times - 1) * cost, ends - now,
+    start, left, ends - now
 end
 
 -- The answer, or nil.
@@ -77,8 +72,8 @@ local function answer_fast()
     return nil
   end
   local granted = heeds and math.max(1, ARGV[run + 5] + 0) or 1 -- its place, if it had one
-  local reply, head = { now, times, now, granted, 0, 0, 0, 0, 0, 0 }, 6 + 4 * limits_in_all
-  local values, ttls, use_by = {}, {}, math.huge
+  local reply, size = { now, times, now, granted, 0, 0, 0, 0, 0, 0 }, 4 + 4 * limits_in_all
+  local values, ttls, use_by = {}, {}, nil
   for i = 1, limits_in_all do
     local limit, state = 9 * i - 7, ARGV[costs + 2 * i] + 0
     local value, ttl_us, ends, first_mark, first_left, first_reset, last_mark, last_left, last_reset =
@@ -87,15 +82,19 @@ local function answer_fast()
       return nil
     end
     values[i], ttls[i] = value, ttl_us
-    tell(reply, 2, i, limits_in_all, first_mark, first_left, first_reset)
+    local receipt, left = 5 + 2 * i, 5 + 2 * (limits_in_all + i)
+    reply[receipt], reply[receipt + 1], reply[left], reply[left + 1] = first_mark, 0, first_left, first_reset
     if times > 1 then
-      tell(reply, head, i, limits_in_all, last_mark, last_left, last_reset)
+      receipt, left = receipt + size, left + size
+      reply[receipt], reply[receipt + 1], reply[left], reply[left + 1] = last_mark, 0, last_left, last_reset
     end
-    use_by = math.min(use_by, ends)
+    if ends and (not use_by or ends < use_by) then
+      use_by = ends
+    end
   end
-  reply[6] = use_by < math.huge and use_by or 0
+  reply[6] = use_by or 0
   if times > 1 then
-    reply[head + 1], reply[head + 2], reply[head + 3], reply[head + 4] = now, granted, 0, reply[6]
+    reply[size + 3], reply[size + 4], reply[size + 5], reply[size + 6] = now, granted, 0, reply[6]
   end
   for i = 1, limits_in_all do
     redis.call('SET', KEYS[ARGV[costs + 2 * i] + 0], values[i], 'PX', int(ttl_ms(ttls[i])))
