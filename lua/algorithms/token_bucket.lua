@@ -135,9 +135,9 @@ local function room_us(state, limit, now)
   return latest_tats(state, limit)[1] - max(now, full_at(state))
 end
 
--- Makes the first slots that were put off a part of the TAT: those whose time has come,
--- and those with less room before them than `least_us`, if that is given. The TAT tells of no
--- slot ahead that is so late.
+-- Makes the first slots that were put off a part of the TAT: those whose time has come, and
+-- those with less room before them than `least_us`, if that is given. A slot may be later
+-- than the TAT tells, so `latest` says how late.
 local function settle(state, limit, now, least_us)
   local slots = state.put_off or NONE
   while slots[1] and (limit.keeps or slots[1].at <= now or #slots > MAX_PUT_OFF
