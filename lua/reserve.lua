@@ -112,7 +112,7 @@ local function take_all(requests, slot, receipts, who)
       reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take(state, limit, cost * requests, slot, now, who)
     end
     state.changed = true
-    if state.others then
+    if state.views then
       count_in_others(state, limit, cost * requests, slot)
     end
     local ends = algorithm.use_by and algorithm.use_by(state, limit, slot)

@@ -37,7 +37,7 @@ for i, limit in ipairs(limits) do
   if not state.is_absent and (cancels or tokens ~= 0) then
     is_changed = settle(state, limit, tokens, slot, now, receipt_1, receipt_2, who)
   end
-  if not cancels and tokens > 0 and state.others and (is_changed or state.is_absent) then
+  if not cancels and tokens > 0 and state.views and (is_changed or state.is_absent) then
     count_in_others(state, limit, tokens, math.max(now, slot))
     is_changed = true
   end

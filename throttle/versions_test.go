@@ -248,3 +248,31 @@ func TestViewsEnd(t *testing.T) {
 		assert.Equal(t, "7/60s", state[:5])
 	}, "sliding_log", "concurrency")
 }
+
+// What a process takes is counted by the numbers of all others, however many there are.
+func TestThreeVersionsAreAllCounted(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		eachStory(t, 1, 1, func(t *testing.T, start makeLimiter, _ uint64) {
+			b := start(limit)
+			limiters := []*throttle.Limiter{b.limiter} // the first is the slowest
+			for _, period := range []time.Duration{30 * time.Second, 20 * time.Second} {
+				faster := limit
+				faster.Rate.Period = period
+				b.change(faster)
+				limiters = append(limiters, b.limiter)
+			}
+			ask := func(process int) throttle.Outcome {
+				r, err := limiters[process].Reserve(t.Context(), request(0))
+				require.NoError(t, err)
+				return r.Outcome
+			}
+			for _, process := range []int{0, 1, 2, 0, 0} {
+				require.Equal(t, throttle.Granted, ask(process))
+			}
+			for process := range limiters {
+				assert.Equal(t, throttle.Denied, ask(process), process)
+			}
+		})
+	}, "sliding_log", "concurrency")
+}

@@ -200,7 +200,7 @@ end
 
 -- How a task of those costs stands by for a slot of the limit i.
 local function standing_member(i, row, costs, name)
-  return int(costs[i] + (kept and not row.urgent and kept[i] or 0)) .. ',' .. int(costs[i]) .. '/' .. name
+  return int(costs[i] + (row.urgent and 0 or limits[i].kept)) .. ',' .. int(costs[i]) .. '/' .. name
 end
 
 -- How long the limits take to make up for a task's costs: the slowest of those that

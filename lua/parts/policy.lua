@@ -96,7 +96,8 @@ local VIEW_US = 60000000
 -- In how many parts a take is counted in another view, at most.
 local MOST_PARTS = 64
 
-local limits, kept, algorithms = {}, nil, {}
+-- The limits, whether one of them keeps something for urgent requests, and the algorithms.
+local limits, kept, algorithms = {}, false, {}
 local argument = 1 + 9 * ARGV[1]
 -- Set by operations that ask, by which views begin and are kept; and by those about what
 -- was taken before, for which no view is to begin.
@@ -113,9 +114,8 @@ local function next_number()
 end
 
 local function prepare(limit)
-  local prepare_it = limit.algorithm.prepare
-  if prepare_it then
-    prepare_it(limit)
+  if limit.algorithm.prepare then
+    limit.algorithm.prepare(limit)
   end
   return limit
 end
@@ -126,16 +126,10 @@ for i = 1, ARGV[1] + 0 do
   algorithms[name] = algorithms[name] or make[name]()
   limits[i] = prepare({
     algorithm = algorithms[name], numbers = ARGV[at + 1], count = ARGV[at + 2] + 0, period_us = ARGV[at + 3] + 0,
-    capacity = ARGV[at + 4] + 0, option = ARGV[at + 5], extra = ARGV[at + 6] + 0, keeps = keeps > 0,
+    capacity = ARGV[at + 4] + 0, option = ARGV[at + 5], extra = ARGV[at + 6] + 0, keeps = keeps > 0, kept = keeps,
     value = ARGV[at + 8] + 0,
   })
-  if kept or keeps > 0 then
-    kept = kept or {}
-    for before = #kept + 1, i - 1 do
-      kept[before] = 0
-    end
-    kept[i] = keeps
-  end
+  kept = kept or keeps > 0
 end
 
 -- The limit with other numbers, or nil if that is not what the text is.
@@ -151,64 +145,41 @@ local function limit_with(numbers, limit)
   })
 end
 
--- The views of a state, or nil if it is not ours.
-local function read_views(raw, limit)
-  local views, parts = {}, {}
-  for part in string.gmatch(raw .. '|', '([^|]*)|') do
-    parts[#parts + 1] = part
-  end
-  for i = 1, #parts, 3 do
-    local is_own = parts[i] .. '|' == limit.numbers
-    local view = { limit = is_own and limit or limit_with(parts[i], limit), asked_us = tonumber(parts[i + 2]) or now }
-    view.state = view.limit and parts[i + 1] and limit.algorithm.load(parts[i + 1] ~= '' and parts[i + 1], view.limit, now)
+-- How long a view is kept that nobody asks.
+local function view_us(limit)
+  return math.max(VIEW_US, limit.period_us)
+end
+
+-- The state of a value that has several views, or one that is not the own: the own one,
+-- with all that are kept; or with those of others, if it is absent.
+local function load_views(value, limit)
+  local algorithm, views, first, own = limit.algorithm, {}, nil, nil
+  for numbers, body, asked in string.gmatch(value, '([^|]*)|([^|]*)|?([^|]*)|?') do
+    local its = numbers .. '|' == limit.numbers and limit or limit_with(numbers, limit)
+    local view = { limit = its, state = its and algorithm.load(body ~= '' and body, its, now), asked_us = tonumber(asked) or now }
     if not view.state or view.state.is_foreign then
-      return nil
+      first = nil
+      break
     end
-    views[#views + 1] = view
+    if not first or view.asked_us + view_us(its) > now then
+      first, own = first or view, its == limit and view or own
+      table.insert(views, view == own and asks and 1 or #views + 1, view)
+    end
   end
-  return views
-end
-
--- Until when a view is kept that nobody asks.
-local function view_ends(view)
-  return view.asked_us + math.max(VIEW_US, view.limit.period_us)
-end
-
--- The state of several views, as the own one is and with the others; or of one that is
--- not the own.
-local function load_views(raw, limit)
-  local algorithm, views = limit.algorithm, read_views(raw, limit)
-  if not views then
+  if not first or settles and not own then
     local state = algorithm.load(false, limit, now)
-    state.is_foreign = true
+    state.is_foreign, state.is_absent, state.views = not first, true, views
     return state
+  elseif not own then
+    own = { limit = limit, state = algorithm.convert(first.state, first.limit, limit, now), asked_us = now }
+    own.state.changed = asks
+    table.insert(views, 1, own)
   end
-  local own, place, others, first = nil, 1, {}, views[1]
-  for _, view in ipairs(views) do
-    local is_kept = view == first or view_ends(view) > now
-    if view.limit == limit and is_kept then
-      own, place = view, asks and 1 or #others + 1
-    elseif is_kept then
-      others[#others + 1] = view
-    end
+  if asks and #views > 1 and (first ~= own or now - own.asked_us > view_us(limit) / 8) then
+    own.asked_us, own.state.changed = now, true
   end
-  local state = own and own.state
-  if not state then
-    if not settles then
-      state = algorithm.convert(first.state, first.limit, limit, now)
-    else
-      state = algorithm.load(false, limit, now)
-      state.is_absent = true
-    end
-    state.changed = asks
-  end
-  if #others > 0 then
-    state.others, state.place, state.asked_us = others, place, own and own.asked_us or now
-    if asks and (first ~= own or now - state.asked_us > math.max(VIEW_US, limit.period_us) / 8) then
-      state.asked_us, state.changed = now, true
-    end
-  end
-  return state
+  own.state.views = views
+  return own.state
 end
 
 local function load_state(value, limit, key)
@@ -249,21 +220,21 @@ end
 -- Counts what was taken by a limit's numbers in the views of others.
 local function count_in_others(state, limit, cost, at)
   local algorithm = limit.algorithm
-  for _, view in ipairs(state.others) do
+  for _, view in ipairs(state.views) do
     local other, its = view.limit, view.state
-    if other.count * limit.period_us < limit.count * other.period_us then
+    if its ~= state and other.count * limit.period_us < limit.count * other.period_us then
       local take = algorithm.overdraw or algorithm.take
       take(its, other, cost, math.max(now, at), now)
-    else
-      local from = at
-      for _ = 1, algorithm.overdraw and 1 or MOST_PARTS do
-        local part = algorithm.overdraw and cost or math.min(cost, other.capacity)
+    elseif its ~= state then
+      local from, rest, most = at, cost, algorithm.overdraw and cost or other.capacity
+      for _ = 1, math.min(MOST_PARTS, math.ceil(cost / most)) do
+        local part = math.min(rest, most)
         from = algorithm.earliest(its, other, math.min(part, other.capacity), from, now)
-        if cost <= 0 or algorithm.horizon and from >= algorithm.horizon(its, other, now) then
+        if algorithm.horizon and from >= algorithm.horizon(its, other, now) then
           break
         end
         algorithm.take(its, other, part, from, now)
-        cost = cost - part
+        rest = rest - part
       end
     end
   end
@@ -303,7 +274,7 @@ local function asked_for(costs, own, urgent, who)
   local asked = {}
   for i = 1, #limits do
     local has = limits[i].algorithm.has
-    asked[i] = costs[i] + (has and has(own[i], costs[i], now, who) and 0 or kept[i] or 0)
+    asked[i] = costs[i] + (has and has(own[i], costs[i], now, who) and 0 or limits[i].kept)
   end
   return asked
 end
@@ -335,28 +306,15 @@ end
 -- The value of a state with all its views, and its TTL in ms.
 local function store_views(state, limit)
   local algorithm = limit.algorithm
-  local body, ttl = algorithm.store(state, limit, now)
-  if not state.others then
-    return (limit.algorithm.convert and limit.numbers or '') .. body, ttl
-  end
-  local views = {}
-  for i, view in ipairs(state.others) do
-    views[i] = view
-  end
-  if not state.is_absent then
-    table.insert(views, state.place, { limit = limit, body = body, ttl = ttl, asked_us = state.asked_us })
-  end
-  local texts = {}
+  local views, texts, ttl = state.views or { { state = state, limit = limit } }, {}, 0
   for i = 1, math.min(#views, MOST_VIEWS) do
     local view = views[i]
-    if not view.body then
-      view.body, view.ttl = algorithm.store(view.state, view.limit, now)
+    local body, its_ttl = algorithm.store(view.state, view.limit, now)
+    if #views == 1 then
+      return (algorithm.convert and view.limit.numbers or '') .. body, its_ttl
     end
-    texts[i] = view.limit.numbers .. (view.ttl > 0 and view.body or '') .. '|' .. int(view.asked_us)
-    ttl = math.max(ttl, view.ttl, ttl_ms(view_ends(view) - now))
-  end
-  if #views == 1 then
-    return views[1].limit.numbers .. views[1].body, views[1].ttl
+    texts[i] = view.limit.numbers .. (its_ttl > 0 and body or '') .. '|' .. int(view.asked_us)
+    ttl = math.max(ttl, its_ttl, ttl_ms(view.asked_us + view_us(view.limit) - now))
   end
   return table.concat(texts, '|'), ttl
 end
@@ -369,9 +327,8 @@ local function save()
     return refused
   end
   for place, state in pairs(states) do
+    local key, algorithm = KEYS[place], state.limit.algorithm
     if state.changed then
-      local key = KEYS[place]
-      local algorithm = state.limit.algorithm
       if algorithm.save then
         algorithm.save(state, state.limit, now, key)
       else
