@@ -189,7 +189,7 @@ local function due_at(row, costs, shared)
     if (limit.value == 0) == shared and costs[i] <= limit.capacity then
       local key = key_of(i, row)
       local keeps = kept and not row.urgent and kept[i] or 0
-      local due = limit.algorithm.due(state_for(limit, key), limit, (claimed[key] or 0) + costs[i] + (standing[key] or 0), keeps, now)
+      local due = limit.algorithm.due(state_for(limit, key), limit, (claimed[key] or 0) + costs[i] + (standing[key] or 0), keeps, now, costs[i])
       if due < math.huge then
         at = math.max(at, due)
       elseif not may_stand(limit, key) then
