@@ -48,7 +48,7 @@ func randomLimits(random *rand.Rand) []policy.Limit {
 	for i := range limits {
 		name, count := fmt.Sprintf("l%d", i), 1+random.Int64N(9)
 		period := time.Duration(1+random.Int64N(3_000_000)) * time.Microsecond
-		switch random.IntN(6) {
+		switch random.IntN(7) {
 		case 0:
 			limits[i] = bucket(name, count, period, 1+random.Int64N(9))
 		case 3:
@@ -64,6 +64,8 @@ func randomLimits(random *rand.Rand) []policy.Limit {
 				Name: name, Algorithm: policy.SlidingWindow, Precision: precision,
 				Rate: policy.Rate{Count: count, Period: 20 * precision},
 			}
+		case 6:
+			limits[i] = spacing(name, count, max(period, 9*time.Microsecond))
 		case 1:
 			limits[i] = window(name, count, period, policy.AnchorClock)
 		case 2:
@@ -74,10 +76,11 @@ func randomLimits(random *rand.Rand) []policy.Limit {
 	return limits
 }
 
+// smallest is the most that all of them let a request cost; of a spacing as of the others.
 func smallest(limits []policy.Limit) int64 {
-	least := limits[0].Capacity()
+	least := int64(9)
 	for i := range limits {
-		least = min(least, limits[i].Capacity())
+		least = min(least, limits[i].MostCost())
 	}
 	return least
 }
@@ -147,6 +150,11 @@ func TestNeverOverWhateverIsCancelled(t *testing.T) {
 			},
 			func(count, burst int64) int64 { return burst + count },
 			func(starts []time.Time, _ int64) int { return throttletest.MaxInAnyInterval(starts, time.Second) },
+		},
+		"spacing": {
+			func(count, _ int64) policy.Limit { return spacing("l", count, time.Second) },
+			func(_, _ int64) int64 { return 1 },
+			func(starts []time.Time, count int64) int { return apart(count, time.Second)(starts) },
 		},
 		"sliding log": {
 			func(count, _ int64) policy.Limit {

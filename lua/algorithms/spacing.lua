@@ -62,15 +62,15 @@ function spacing.load(body, limit, now)
   return state
 end
 
--- The share of a spacing that is still to come stays. Slots ahead stay where they are, and
--- new ones come after them; but no later than after as many spacings of now.
+-- Slots ahead stay where they are, and new ones come after them. As many spacings as were
+-- still to come behind the latest slot are still to come; where nobody knows that slot, it
+-- is taken to be one spacing before the end.
 function spacing.convert(was, its, limit, now)
-  local state, left = spacing.load(false, limit, now), told(last(was).from) - now
-  if left > 0 then
-    local new, old = limit.period_us * its.count, its.period_us * limit.count
-    local scaled = math.ceil(left * new / old)
-    local behind = new > old and left - its.token_us + limit.token_us + min(limit.token_parts, 1) or scaled
-    last(state).from = instant(now + min(scaled, behind))
+  local state, ends = spacing.load(false, limit, now), told(last(was).from)
+  if ends > now then
+    local since = max(now, was.latest > 0 and was.latest or ends - its.token_us)
+    local share = (ends - since) * (limit.period_us * its.count) / (its.period_us * limit.count)
+    last(state).from = instant(since + math.ceil(share))
   end
   return state
 end
@@ -151,7 +151,7 @@ end
 -- its first spacing is free then: that is its own, however it was adjusted.
 function spacing.give_back(state, limit, cost, slot, now, at, part)
   local endless = last(state)
-  if at == state.latest then
+  if at == state.latest and cost > 0 then
     endless.from, state.latest = after(limit, endless.from, -cost), 0
     while state.free[2] and not is_later(endless.from, state.free[#state.free - 1].till) do
       endless.from = table.remove(state.free, #state.free - 1).from
@@ -160,7 +160,7 @@ function spacing.give_back(state, limit, cost, slot, now, at, part)
   end
   local start, place = instant(at - min(part, 1), part), 1
   local till = after(limit, start, 1)
-  if slot < now or is_later(till, endless.from) then
+  if cost == 0 or slot < now or is_later(till, endless.from) then
     return false
   end
   while is_later(start, state.free[place].from) do
