@@ -90,7 +90,8 @@ const (
 	// Spacing keeps starts a constant Rate.Period/Rate.Count apart, as a leaky bucket
 	// that is a queue does: it saves up nothing, so there is no burst. A start of cost c
 	// keeps the next one c times as far away. Within every interval t it allows one start
-	// more than whole spacings fit into t, to the microsecond of Redis's clock.
+	// more than whole spacings fit into t, to the microsecond of Redis's clock. Slots ahead
+	// stay where they are under other numbers, and new ones come after them.
 	Spacing Algorithm = "spacing"
 )
 
