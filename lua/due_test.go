@@ -33,7 +33,7 @@ if algorithm.store then
   local body = algorithm.store(state, limit, now)
   state = algorithm.load(body ~= '' and body, limit, now, KEYS[2])
 end
-return { algorithm.due(state, limit, n, 0, now) - now, take(n) - now }
+return { algorithm.due(state, limit, n, 0, now, 1) - now, take(n) - now }
 `
 
 // So many tokens are due when the last of as many starts has come: at that very instant,
@@ -51,6 +51,7 @@ func TestDueIsWhenTheyStart(t *testing.T) {
 		"fixed_window first": {Limit{Option: "first"}, true, nil},
 		"sliding_window":     {Limit{Option: "-"}, false, func(l Limit) int64 { return l.Extra }},
 		"sliding_log":        {Limit{Option: "-"}, false, func(Limit) int64 { return 0 }},
+		"spacing":            {Limit{Option: "-"}, false, func(Limit) int64 { return 0 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -191,8 +191,8 @@ local function due_at(row, costs, shared)
   for i, limit in ipairs(limits) do
     if (limit.value == 0) == shared and costs[i] <= limit.capacity then
       local key = key_of(i, row)
-      local keep = row.urgent and 0 or limit.kept
-      local due = limit.algorithm.due(state_for(limit, key), limit, (claimed[key] or 0) + costs[i] + (standing[key] or 0), keep, now)
+      local keep, tokens = row.urgent and 0 or limit.kept, (claimed[key] or 0) + costs[i] + (standing[key] or 0)
+      local due = limit.algorithm.due(state_for(limit, key), limit, tokens, keep, now, costs[i])
       if due < math.huge then
         at = math.max(at, due)
       elseif not may_stand(limit, key) then

@@ -43,7 +43,7 @@ func TestAttemptIsPaidOnce(t *testing.T) {
 		later := b.attempt("a", 0)
 		require.Equal(t, throttle.Granted, later.Outcome)
 		assert.Equal(t, noon.Add(kept+time.Millisecond), later.At.UTC())
-	})
+	}, "spacing") // has nothing left for a second one
 }
 
 func TestAttemptKeepsItsSlotAhead(t *testing.T) {

@@ -58,6 +58,7 @@ func TestRedisClusterKnowsEveryAlgorithm(t *testing.T) {
 		{Name: "log", Algorithm: policy.SlidingLog, Rate: rate},
 		{Name: "buckets", Algorithm: policy.SlidingWindow, Rate: rate},
 		{Name: "slots", Algorithm: policy.Concurrency, Slots: 5},
+		spacing("spaced", 1, time.Microsecond),
 	}
 	for i := range limits {
 		limits[i].Cost = "points"
@@ -90,8 +91,11 @@ func TestRedisClusterKnowsEveryAlgorithm(t *testing.T) {
 	assert.Equal(t, throttle.Granted, d.Outcome)
 	for _, status := range d.Limits {
 		left := int64(4) // of 5, one start of cost 1
-		if status.Name == "slots" {
+		switch status.Name {
+		case "slots":
 			left = 5 // that task has ended
+		case "spaced":
+			left = 1
 		}
 		assert.Equal(t, left, status.Remaining, status.Name)
 	}

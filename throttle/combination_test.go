@@ -25,7 +25,7 @@ func randomJudged(random *rand.Rand, name string) judged {
 	count, burst := 1+random.Int64N(8), 1+random.Int64N(5)
 	period := time.Duration(1+random.Int64N(40)) * 50 * time.Millisecond
 	rate := policy.Rate{Count: count, Period: period}
-	switch random.IntN(5) {
+	switch random.IntN(6) {
 	case 0:
 		return judged{
 			bucket(name, count, period, burst), burst,
@@ -43,6 +43,8 @@ func randomJudged(random *rand.Rand, name string) judged {
 			policy.Limit{Name: name, Algorithm: policy.FixedWindow, Rate: rate}, count,
 			func(starts []time.Time) int { return throttletest.MaxPerWindow(starts, period, time.Unix(0, 0)) },
 		}
+	case 5:
+		return judged{spacing(name, count, period), 1, apart(count, period)}
 	case 3:
 		return judged{
 			policy.Limit{Name: name, Algorithm: policy.SlidingLog, Rate: rate}, count,

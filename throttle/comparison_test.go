@@ -44,6 +44,7 @@ var comparisons = map[string]func(t *testing.T, client *redis.Client, operations
 	"long line of a log":    compareLongLine,
 	"sliding window":        against(slidingNumbers, newSlidingOracle),
 	"concurrency":           compareConcurrency,
+	"spacing":               against(spacingNumbers, newSpacingOracle),
 }
 
 func TestScriptsAgainstOracles(t *testing.T) {
@@ -186,7 +187,7 @@ func (d *comparison) request(cost, wait int64) Request {
 
 func (d *comparison) reserve() {
 	d.t.Helper()
-	cost := 1 + d.random.Int64N(d.limit.Capacity())
+	cost := 1 + d.random.Int64N(d.mostCost())
 	if d.random.IntN(2) == 0 {
 		cost = 1
 	}
@@ -200,6 +201,14 @@ func (d *comparison) reserve() {
 		d.compare(r.Limits[0])
 	}
 	d.callEnded()
+}
+
+// mostCost is the most that a request costs in the story.
+func (d *comparison) mostCost() int64 {
+	if d.limit.Algorithm == policy.Spacing {
+		return 5 // of as many as fit into 30 years
+	}
+	return d.limit.MostCost()
 }
 
 // compareAnswer holds an answer against the oracle's.
@@ -262,7 +271,7 @@ func (d *comparison) adjust() {
 		return
 	}
 	r := d.granted[n]
-	actual := d.random.Int64N(2 * d.limit.Capacity())
+	actual := d.random.Int64N(2 * d.mostCost())
 	more := actual - r.claim.costs[0]
 	d.tell("adjust %d by %d", n, more)
 	d.oracle.adjust(d.now, n, more)

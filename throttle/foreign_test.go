@@ -52,6 +52,7 @@ func TestStateOfAnotherAlgorithmIsLeftAlone(t *testing.T) {
 		{Name: "l", Algorithm: policy.SlidingLog, Rate: policy.Rate{Count: 5, Period: time.Minute}},
 		{Name: "l", Algorithm: policy.SlidingWindow, Rate: policy.Rate{Count: 5, Period: time.Minute}},
 		{Name: "l", Algorithm: policy.Concurrency, Slots: 5},
+		spacing("l", 5, time.Minute),
 	}
 	for i, left := range limits {
 		for j, met := range limits {

@@ -21,6 +21,9 @@ func keeping() map[string]policy.Limit {
 	limits := fivePerMinute()
 	for kind, limit := range limits {
 		switch limit.Algorithm {
+		case policy.Spacing: // which keeps none
+			delete(limits, kind)
+			continue
 		case policy.Concurrency:
 			limit.Slots = count
 		case policy.TokenBucket:

@@ -34,6 +34,7 @@ func fivePerMinute() map[string]policy.Limit {
 		"sliding_log":        {Name: "l", Algorithm: policy.SlidingLog, Rate: rate},
 		"sliding_window":     {Name: "l", Algorithm: policy.SlidingWindow, Rate: rate},
 		"concurrency":        {Name: "l", Algorithm: policy.Concurrency, Slots: count, Lease: time.Minute},
+		"spacing":            {Name: "l", Algorithm: policy.Spacing, Rate: rate},
 	}
 }
 
@@ -52,10 +53,10 @@ func eachKind(t *testing.T, test func(t *testing.T, limit policy.Limit), but ...
 	}
 }
 
-// spend takes all that a fresh limit of fivePerMinute has.
+// spend takes all that the first limit has, which is fresh.
 func spend(b *testLimiter) {
 	b.t.Helper()
-	for range 5 {
+	for range b.limiter.Config().Policies[0].Limits[0].Capacity() {
 		require.Equal(b.t, throttle.Granted, b.reserve(0).Outcome)
 	}
 	require.Equal(b.t, throttle.Denied, b.reserve(0).Outcome)
@@ -80,7 +81,7 @@ func TestBugDenialsAndPeeksConsume(t *testing.T) {
 		for _, points := range []string{"1", "3", "5"} {
 			require.Equal(t, throttle.Denied, b.reserve(0, "points", points).Outcome)
 			require.Equal(t, throttle.Denied, b.reserve(time.Second, "points", points).Outcome)
-			require.Equal(t, throttle.Never, b.reserve(time.Hour, "points", points+"0").Outcome)
+			require.Equal(t, throttle.Never, b.reserve(time.Hour, "points", points+"00000000").Outcome)
 			peek()
 		}
 		assert.Equal(t, before, b.contents())
@@ -132,10 +133,8 @@ func TestBugUnpaddedMicroseconds(t *testing.T) {
 		b.at(9 * time.Microsecond)
 		r := b.reserve(0)
 		assert.Equal(t, noon.Add(9*time.Microsecond), r.Now.UTC())
-		spent := 1
-		for spent < 5 {
+		for spent := int64(1); spent < limit.Capacity(); spent++ {
 			require.Equal(t, throttle.Granted, b.reserve(0).Outcome)
-			spent++
 		}
 		b.at(999990 * time.Microsecond)
 		assert.Equal(t, throttle.Denied, b.reserve(0).Outcome)
@@ -169,7 +168,7 @@ func TestBugUncheckedCosts(t *testing.T) {
 			attribute := (*policy.AttributeError)(nil)
 			assert.ErrorAs(t, err, &attribute, "cost %q", cost)
 		}
-		for _, cost := range []string{"6", "9223372036854775807"} {
+		for _, cost := range []string{strconv.FormatInt(limit.MostCost()+1, 10), "9223372036854775807"} {
 			r := b.reserve(time.Hour, "points", cost)
 			assert.Equal(t, throttle.Never, r.Outcome, "cost %q", cost)
 		}

@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -48,7 +49,7 @@ func randomLimits(random *rand.Rand) []policy.Limit {
 	for i := range limits {
 		name, count := fmt.Sprintf("l%d", i), 1+random.Int64N(9)
 		period := time.Duration(1+random.Int64N(3_000_000)) * time.Microsecond
-		switch random.IntN(6) {
+		switch random.IntN(7) {
 		case 0:
 			limits[i] = bucket(name, count, period, 1+random.Int64N(9))
 		case 3:
@@ -64,6 +65,8 @@ func randomLimits(random *rand.Rand) []policy.Limit {
 				Name: name, Algorithm: policy.SlidingWindow, Precision: precision,
 				Rate: policy.Rate{Count: count, Period: 20 * precision},
 			}
+		case 6:
+			limits[i] = spacing(name, count, max(period, 9*time.Microsecond))
 		case 1:
 			limits[i] = window(name, count, period, policy.AnchorClock)
 		case 2:
@@ -74,10 +77,11 @@ func randomLimits(random *rand.Rand) []policy.Limit {
 	return limits
 }
 
+// smallest is the most that all of them let a request cost; of a spacing as of the others.
 func smallest(limits []policy.Limit) int64 {
-	least := limits[0].Capacity()
+	least := int64(9)
 	for i := range limits {
-		least = min(least, limits[i].Capacity())
+		least = min(least, limits[i].MostCost())
 	}
 	return least
 }
@@ -129,13 +133,24 @@ func TestDenialsChangeNothing(t *testing.T) {
 // given back, in whatever order that was.
 func TestNeverOverWhateverIsCancelled(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"token bucket", "interval bucket", "sliding log", "fixed window by clock"} {
+	kinds := maps.Clone(conforming)
+	// No cost is too high for a spacing, so the suite has no question for it about that.
+	kinds["spacing"] = func(count int64, period time.Duration, _ int64) (policy.Limit, throttletest.Model) {
+		return spacing("l", count, period), throttletest.Model{Holds: func(starts []throttletest.Start) bool {
+			var times []time.Time
+			for _, start := range starts {
+				times = append(times, start.At)
+			}
+			return apart(count, period)(times) <= 1
+		}}
+	}
+	for _, name := range []string{"token bucket", "interval bucket", "spacing", "sliding log", "fixed window by clock"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			eachStory(t, 40, 1, func(t *testing.T, start makeLimiter, seed uint64) {
 				random := rand.New(rand.NewPCG(seed, 7))
 				count, burst := 1+random.Int64N(7), 1+random.Int64N(4)
-				limit, model := conforming[name](count, time.Second, burst)
+				limit, model := kinds[name](count, time.Second, burst)
 				if name == "interval bucket" { // what was given back starts in another interval
 					model = throttletest.SlidingLogModel(burst+count, time.Second)
 				}

@@ -69,10 +69,11 @@ func TestLostAnswersGiveBackOnce(t *testing.T) {
 		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
 			b := newProxied(t, server, policy.Policy{Limits: []policy.Limit{limit}})
 			first := b.starts("first")
-			require.Len(t, first, 10)
-			b.losing("settle", func() error { return first[9].Cancel(t.Context()) })
+			require.Len(t, first, int(limit.Capacity()))
+			last := first[len(first)-1]
+			b.losing("settle", func() error { return last.Cancel(t.Context()) })
 			assert.Len(t, b.starts("second"), 1)
-			require.NoError(t, first[9].Cancel(t.Context()))
+			require.NoError(t, last.Cancel(t.Context()))
 			assert.Empty(t, b.starts("third"))
 		})
 	})
@@ -96,7 +97,7 @@ func TestLostAnswersAdjustOnce(t *testing.T) {
 			b.losing("settle", adjust("8"))
 			assert.EqualValues(t, 10, b.reserve(0).Limits[0].Remaining)
 		})
-	}, "concurrency") // a running task holds what it holds
+	}, "concurrency", "spacing") // a running task holds what it holds; and see TestSpacingAdjustsOnce
 }
 
 // An adjustment that ended in an error may have been made. Who makes it again makes it once.

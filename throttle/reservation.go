@@ -12,7 +12,8 @@ import (
 // Lateness is how much later than its slot a start may be before [Reservation.Wait]
 // gives the slot up and reserves a new one. It bounds how far the starts of a
 // token bucket can bunch up: over every interval t they stay within
-// burst + rate x (t + Lateness). Starts that a [policy.SlidingLog] counts are given up
+// burst + rate x (t + Lateness), and those of a [policy.Spacing] within
+// 1 + rate x (t + Lateness). Starts that a [policy.SlidingLog] counts are given up
 // earlier.
 const Lateness = 20 * time.Millisecond
 

@@ -83,6 +83,7 @@ func TestLateStartReservesAnew(t *testing.T) {
 		late, apart time.Duration
 	}{
 		"bucket":      {bucket("b", 1, time.Minute, 1), throttle.Lateness, time.Minute},
+		"spacing":     {spacing("l", 1, time.Minute), throttle.Lateness, time.Minute},
 		"log":         {slidingLog("l", 1, time.Minute), throttle.Lateness / 2, time.Minute + throttle.Lateness},
 		"brief log":   {slidingLog("l", 1, time.Second), throttle.Lateness / 4, time.Second + 10*time.Millisecond},
 		"briefer log": {slidingLog("l", 1, 100*time.Millisecond), throttle.Lateness / 4, 101 * time.Millisecond},

@@ -49,10 +49,10 @@ func scriptLimit(p *policy.Policy, l *policy.Limit) lua.Limit {
 		if p.Upstream != nil {
 			extra = p.Upstream.Headroom
 		}
-	case policy.TokenBucket, policy.SlidingLog, pace:
+	case policy.TokenBucket, policy.SlidingLog, policy.Spacing, pace:
 	}
 	return lua.Limit{
-		Algorithm: l.Kind(), Count: count, PeriodUS: period.Microseconds(), Capacity: l.Capacity(),
+		Algorithm: l.Kind(), Count: count, PeriodUS: period.Microseconds(), Capacity: l.MostCost(),
 		Option: option, Extra: extra, Kept: l.Kept(),
 	}
 }
@@ -61,7 +61,7 @@ func scriptLimit(p *policy.Policy, l *policy.Limit) lua.Limit {
 // every interval, so that late starts could come too close together; or else zero.
 func latenessOf(l *policy.Limit) time.Duration {
 	switch l.Algorithm {
-	case policy.TokenBucket, policy.SlidingWindow:
+	case policy.TokenBucket, policy.SlidingWindow, policy.Spacing:
 		return Lateness
 	case policy.SlidingLog:
 		// Half of what slots keep from each other: the other half is for the way from

@@ -41,6 +41,7 @@ func TestProveStress(t *testing.T) {
 		"fixed_window_first": {most: stressRate, count: func(starts []time.Time) int {
 			return throttletest.MaxPerOpenedWindow(starts, time.Second-late)
 		}},
+		"spacing":        {most: 1 + int64(stressRate*late/time.Second)},
 		"sliding_window": {most: stressRate, count: inAny(time.Second - late)},
 	}
 	for _, judge := range stressed() {

@@ -73,6 +73,7 @@ func stressed() []judged {
 		{window("fixed_window_first", stressRate, time.Second, policy.AnchorFirst), stressRate, func(starts []time.Time) int {
 			return throttletest.MaxPerOpenedWindow(starts, time.Second)
 		}},
+		{spacing("spacing", stressRate, time.Second), 1, apart(stressRate, time.Second)},
 		{policy.Limit{Name: "sliding_log", Algorithm: policy.SlidingLog, Rate: second}, stressRate, perSecond},
 		{policy.Limit{
 			Name: "sliding_window", Algorithm: policy.SlidingWindow, Precision: 5 * time.Millisecond, Rate: second,

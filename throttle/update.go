@@ -145,7 +145,12 @@ func countAlike(a, b *policy.Limit) bool {
 // hasViews reports whether what is taken from a limit is counted by its numbers: see
 // lua/parts/policy.lua. Leases and logs are facts.
 func hasViews(l *policy.Limit) bool {
-	return l.Algorithm == policy.TokenBucket || l.Algorithm == policy.FixedWindow || l.Algorithm == policy.SlidingWindow
+	switch l.Algorithm {
+	case policy.TokenBucket, policy.FixedWindow, policy.SlidingWindow, policy.Spacing:
+		return true
+	case policy.SlidingLog, policy.Concurrency, told, pace:
+	}
+	return false
 }
 
 // hasNumbersOf reports whether the limits are the same, and their numbers.

@@ -53,12 +53,12 @@
 --                                optional: the instant before which slots must lie
 --   has(state, cost, now, who)   optional: whether `who` has that already, and so may
 --                                have it again whatever is kept
---   due(state, limit, n, keep, now)
+--   due(state, limit, n, keep, now, cost)
 --                                the first instant by which n tokens may have started
 --                                from now on, besides those that were taken, if `keep`
 --                                tokens are to be left over; where a window opens at
 --                                once, its tokens come evenly. math.huge where nobody
---                                can tell
+--                                can tell. Who starts last has that cost of them
 --   status(state, limit, now)    remaining, and reset_after_us
 --   store(state, limit, now)     the value to keep and its TTL in ms; a TTL of 0
 --                                deletes the key

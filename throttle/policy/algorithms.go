@@ -18,6 +18,7 @@ var algorithms = []struct {
 	{SlidingWindow, []string{"rate", "precision"}},
 	{TokenBucket, []string{"rate", "burst", "refill"}},
 	{Concurrency, []string{"slots", "lease"}},
+	{Spacing, []string{"rate"}},
 }
 
 // algorithmKey is a key that belongs to algorithms.

@@ -29,6 +29,7 @@ func TestReadFileWithEveryKey(t *testing.T) {
 					{Name: "sliding", Algorithm: policy.SlidingWindow, Rate: policy.Rate{Count: 100, Period: 15 * time.Minute}, Precision: 30 * time.Second, Per: "tenant", Cost: "points"},
 					{Name: "bucket", Algorithm: policy.TokenBucket, Rate: policy.Rate{Count: 5000, Period: time.Hour}, Burst: 100, Refill: policy.RefillInterval, Per: "tenant", Cost: "points"},
 					{Name: "running", Algorithm: policy.Concurrency, Slots: 100, Lease: 90 * time.Second, Per: "tenant", Cost: "points", Headroom: policy.Headroom{Tokens: 5}},
+					{Name: "spaced", Algorithm: policy.Spacing, Rate: policy.Rate{Count: 3, Period: time.Second}, Per: "tenant", Cost: "points"},
 				},
 				Lane: "tenant", Weights: map[string]int64{"acme": 3}, Weight: "plan", MaxWait: 500 * time.Millisecond, MaxDefer: 24 * time.Hour, Overload: policy.OverloadDegrade,
 				Upstream: &policy.Upstream{
@@ -44,6 +45,7 @@ func TestReadFileWithEveryKey(t *testing.T) {
 					{Name: "sliding", Algorithm: policy.SlidingWindow, Rate: second},
 					{Name: "bucket", Algorithm: policy.TokenBucket, Rate: second},
 					{Name: "running", Algorithm: policy.Concurrency, Slots: 1},
+					{Name: "spaced", Algorithm: policy.Spacing, Rate: second},
 				},
 				Upstream: &policy.Upstream{API: policy.APIAuto},
 			},
@@ -60,6 +62,7 @@ var algorithmKeys = map[policy.Algorithm][]string{
 	policy.SlidingWindow: {"rate: 1/s", "precision: 50ms"},
 	policy.TokenBucket:   {"rate: 1/s", "burst: 9", "refill: smooth"},
 	policy.Concurrency:   {"slots: 3", "lease: 1m"},
+	policy.Spacing:       {"rate: 1/s"},
 }
 
 func TestParseMissingKey(t *testing.T) {
@@ -93,7 +96,7 @@ func TestMisplacedKey(t *testing.T) {
 		"lease: 1m":       func(l *policy.Limit) { l.Lease = time.Minute },
 	}
 	owners := map[string]string{
-		"rate":      "fixed_window, sliding_log, sliding_window and token_bucket",
+		"rate":      "fixed_window, sliding_log, sliding_window, token_bucket and spacing",
 		"anchor":    "fixed_window",
 		"precision": "sliding_window",
 		"burst":     "token_bucket",
@@ -107,6 +110,7 @@ func TestMisplacedKey(t *testing.T) {
 		policy.SlidingWindow: "rate and precision",
 		policy.TokenBucket:   "rate, burst and refill",
 		policy.Concurrency:   "slots and lease",
+		policy.Spacing:       "rate",
 	}
 	for algorithm, own := range algorithmKeys {
 		for line, assign := range set {
@@ -170,7 +174,7 @@ func TestParseAlgorithmKeys(t *testing.T) {
 		"rate for slots":    {[]string{slots, "rate: 1/s"}, "4:slots: the slots are missing\n6:rate: rate is a key of fixed_window, "},
 		"misspelt, slots":   {[]string{"algorithm: concurency", "slots: 3"}, `5:algorithm: unknown algorithm "concurency"; did you mean "concurrency"?`},
 		"misspelt, lease":   {[]string{"algorithm: concurency", "lease: 1m"}, `5:algorithm: unknown algorithm "concurency"; did you mean "concurrency"?`},
-		"bad under unknown": {[]string{"algorithm: leaky", "rate: 1/s", "slots: -1"}, "5:algorithm: unknown algorithm \"leaky\"; use one of fixed_window, sliding_log, sliding_window, token_bucket, concurrency\n7:slots: the slots are -1"},
+		"bad under unknown": {[]string{"algorithm: leaky", "rate: 1/s", "slots: -1"}, "5:algorithm: unknown algorithm \"leaky\"; use one of fixed_window, sliding_log, sliding_window, token_bucket, concurrency, spacing\n7:slots: the slots are -1"},
 		"swapped letters":   {[]string{"algorithm: fixed_window", "rate: 1/s", "cots: points"}, `7:cots: unknown key "cots"; did you mean "cost"?`},
 		"nearly new keys": {[]string{slots, "slot: 0", "leese: 1ms"}, "6:slot: unknown key \"slot\"; did you mean \"slots\"?\n6:slots: the slots are 0\n" +
 			"7:leese: unknown key \"leese\"; did you mean \"lease\"?\n7:lease: the lease is 1ms"},
@@ -201,11 +205,22 @@ func TestValidateAlgorithmKeys(t *testing.T) {
 	slots := func(slots int64, lease time.Duration) policy.Limit {
 		return policy.Limit{Algorithm: policy.Concurrency, Slots: slots, Lease: lease}
 	}
+	spaced := func(count int64, period time.Duration) policy.Limit {
+		return policy.Limit{Algorithm: policy.Spacing, Rate: policy.Rate{Count: count, Period: period}}
+	}
+	keeping, bursting := spaced(5, time.Second), spaced(5, time.Second)
+	keeping.Headroom.Percent, bursting.Burst = 10, 5
 	const us = time.Microsecond
 	for name, test := range map[string]struct {
 		limit policy.Limit
 		want  string // empty: nothing is wrong
 	}{
+		"closest starts":      {spaced(1, us), ""},
+		"third of a second":   {spaced(3, time.Second), ""},
+		"starts too close":    {spaced(1_000_001, time.Second), "rate: 1000001/1s: the starts of a spacing must be at least 1us apart; write a slower rate"},
+		"spacing, headroom":   {keeping, "headroom: a spacing holds no tokens that could be kept for urgent tasks; remove the headroom"},
+		"spacing with bursts": {bursting, "burst: burst is a key of token_bucket, but this limit is a spacing, which has rate; remove it"},
+
 		"longest log":  {log(policy.MaxLogCount), ""},
 		"log too long": {log(policy.MaxLogCount + 1), "rate: 10001/1h0m0s: the count of a sliding_log must be at most 10000"},
 

@@ -65,6 +65,9 @@ func (l *Limit) checkRate() error {
 		return fmt.Errorf("%s: the count of a sliding_log must be at most %d, because it remembers each start; "+
 			"use a sliding_window for more", l.Rate, MaxLogCount)
 	}
+	if spacing := l.Rate.Period / time.Duration(l.Rate.Count); l.Algorithm == Spacing && spacing < MinPeriod {
+		return fmt.Errorf("%s: the starts of a spacing must be at least 1us apart; write a slower rate, or use a token_bucket", l.Rate)
+	}
 	return nil
 }
 

@@ -153,26 +153,27 @@ func TestParseProblems(t *testing.T) {
 		"max_freeze of zero": {mail + "    upstream: {max_freeze: 0s}\n", `5: policies.mail.upstream.max_freeze: "0s" is not a time from above 0s to 744h0m0s`},
 		"quota of no limit":  {mail + "    upstream:\n      quotas:\n        core: aa\n", `7: policies.mail.upstream.quotas.core: unknown limit "aa"`},
 
-		"missing in a limit":  {limitKeys("per: a"), "4:" + limit + ".name: the limit has no name\n4:" + limit + ".algorithm: the algorithm is missing\n4:" + limit + ".rate: the rate is missing"},
-		"empty in a limit":    {limitKeys("name:", "algorithm:", "rate:"), "4:" + limit + ".name: the limit has no name\n5:" + limit + ".algorithm: the algorithm is missing\n6:" + limit + ".rate: the rate is missing"},
-		"reserved name":       {limitKeys("name: freeze", fixed, "rate: 1/s"), "4:" + limit + `.name: "freeze" is reserved`},
-		"bad rate":            {limitKeys("name: a", fixed, "rate: 0/s"), "6:" + limit + `.rate: "0/s": the count must be at least 1`},
-		"rate is a mapping":   {limitKeys("name: a", fixed, "rate: {count: 1}"), "6:" + limit + ".rate: must be a single value, but it is a mapping"},
-		"burst on a window":   {limitKeys("name: a", fixed, "rate: 1/s", "burst: 0"), "7:" + limit + ".burst: burst is a key of token_bucket, but this limit is a fixed_window"},
-		"zero burst":          {limitKeys("name: a", bucket, "rate: 1/s", "burst: 0"), "7:" + limit + ".burst: the burst is 0, but must be at least 1"},
-		"negative burst":      {limitKeys("name: a", bucket, "rate: 1/s", "burst: -2"), "7:" + limit + ".burst: the burst is -2, but must be at least 1"},
-		"fractional burst":    {limitKeys("name: a", bucket, "rate: 1/s", "burst: 1.5"), "7:" + limit + `.burst: "1.5" is not a whole number`},
-		"burst overflow":      {limitKeys("name: a", bucket, "rate: 1/s", "burst: 99999999999999999999"), "7:" + limit + ".burst: the burst is 9223372036854775807, but must be at most 100000000"},
-		"anchor on a bucket":  {limitKeys("name: a", bucket, "rate: 1/s", "anchor: first"), "7:" + limit + ".anchor: anchor is a key of fixed_window, but this limit is a token_bucket"},
-		"unknown anchor":      {limitKeys("name: a", fixed, "rate: 1/s", "anchor: last"), "7:" + limit + `.anchor: unknown anchor "last"`},
-		"headroom is a text":  {limitKeys("name: a", fixed, "rate: 9/s", "headroom: 10%"), "7:" + limit + `.headroom: must be a mapping with the keys high, but it is the text "10%"`},
-		"headroom for others": {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {hihg: 10%}"), "7:" + limit + `.headroom.hihg: unknown key "hihg"; did you mean "high"?`},
-		"headroom in doubt":   {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {high: ten}"), "7:" + limit + `.headroom.high: "ten" is not a whole number`},
-		"headroom of halves":  {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {high: 2.5%}"), "7:" + limit + `.headroom.high: "2.5" is not a whole number`},
-		"headroom of all":     {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {high: 100%}"), "7:" + limit + ".headroom.high: the headroom is 100%, not from 1 to 99%"},
-		"headroom of none":    {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {high: 0}"), "7:" + limit + ".headroom.high: the headroom is 0 tokens, not from 1 to 100000000 tokens; remove the key"},
-		"nothing for others":  {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {high: 9}"), "7:" + limit + ".headroom: a headroom of 9 leaves nothing of 9 for other tasks; write at most 8"},
-		"share of one token":  {limitKeys("name: a", fixed, "rate: 1/s", "headroom: {high: 1%}"), "7:" + limit + ".headroom: a headroom of 1 leaves nothing of 1 for other tasks"},
+		"missing in a limit":    {limitKeys("per: a"), "4:" + limit + ".name: the limit has no name\n4:" + limit + ".algorithm: the algorithm is missing\n4:" + limit + ".rate: the rate is missing"},
+		"empty in a limit":      {limitKeys("name:", "algorithm:", "rate:"), "4:" + limit + ".name: the limit has no name\n5:" + limit + ".algorithm: the algorithm is missing\n6:" + limit + ".rate: the rate is missing"},
+		"reserved name":         {limitKeys("name: freeze", fixed, "rate: 1/s"), "4:" + limit + `.name: "freeze" is reserved`},
+		"bad rate":              {limitKeys("name: a", fixed, "rate: 0/s"), "6:" + limit + `.rate: "0/s": the count must be at least 1`},
+		"rate is a mapping":     {limitKeys("name: a", fixed, "rate: {count: 1}"), "6:" + limit + ".rate: must be a single value, but it is a mapping"},
+		"burst on a window":     {limitKeys("name: a", fixed, "rate: 1/s", "burst: 0"), "7:" + limit + ".burst: burst is a key of token_bucket, but this limit is a fixed_window"},
+		"zero burst":            {limitKeys("name: a", bucket, "rate: 1/s", "burst: 0"), "7:" + limit + ".burst: the burst is 0, but must be at least 1"},
+		"negative burst":        {limitKeys("name: a", bucket, "rate: 1/s", "burst: -2"), "7:" + limit + ".burst: the burst is -2, but must be at least 1"},
+		"fractional burst":      {limitKeys("name: a", bucket, "rate: 1/s", "burst: 1.5"), "7:" + limit + `.burst: "1.5" is not a whole number`},
+		"burst overflow":        {limitKeys("name: a", bucket, "rate: 1/s", "burst: 99999999999999999999"), "7:" + limit + ".burst: the burst is 9223372036854775807, but must be at most 100000000"},
+		"anchor on a bucket":    {limitKeys("name: a", bucket, "rate: 1/s", "anchor: first"), "7:" + limit + ".anchor: anchor is a key of fixed_window, but this limit is a token_bucket"},
+		"unknown anchor":        {limitKeys("name: a", fixed, "rate: 1/s", "anchor: last"), "7:" + limit + `.anchor: unknown anchor "last"`},
+		"headroom is a text":    {limitKeys("name: a", fixed, "rate: 9/s", "headroom: 10%"), "7:" + limit + `.headroom: must be a mapping with the keys high, but it is the text "10%"`},
+		"headroom for others":   {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {hihg: 10%}"), "7:" + limit + `.headroom.hihg: unknown key "hihg"; did you mean "high"?`},
+		"headroom in doubt":     {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {high: ten}"), "7:" + limit + `.headroom.high: "ten" is not a whole number`},
+		"headroom of halves":    {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {high: 2.5%}"), "7:" + limit + `.headroom.high: "2.5" is not a whole number`},
+		"headroom of a spacing": {limitKeys("name: a", "algorithm: spacing", "rate: 9/s", "headroom: {high: 1}"), "7:" + limit + ".headroom: a spacing holds no tokens that could be kept"},
+		"headroom of all":       {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {high: 100%}"), "7:" + limit + ".headroom.high: the headroom is 100%, not from 1 to 99%"},
+		"headroom of none":      {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {high: 0}"), "7:" + limit + ".headroom.high: the headroom is 0 tokens, not from 1 to 100000000 tokens; remove the key"},
+		"nothing for others":    {limitKeys("name: a", fixed, "rate: 9/s", "headroom: {high: 9}"), "7:" + limit + ".headroom: a headroom of 9 leaves nothing of 9 for other tasks; write at most 8"},
+		"share of one token":    {limitKeys("name: a", fixed, "rate: 1/s", "headroom: {high: 1%}"), "7:" + limit + ".headroom: a headroom of 1 leaves nothing of 1 for other tasks"},
 
 		"limit twice": {mail + "      - {name: a, algorithm: fixed_window, rate: 1/s}\n", `5: policies.mail.limits[1].name: "a" is the name of limits[0] already`},
 		"nearly a key": {limitKeys("Name: a", "algorthm: fixed_window", "rates: 1/x"), "4:" + limit + ".Name: unknown key \"Name\"; did you mean \"name\"?\n" +
@@ -270,6 +271,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("policies: &a\n  <<: [*a, *a]\n  mail: *a\n"))
 	f.Add([]byte(limitKeys("name: a", "algorithm: token_bucket", "rate: 1/366d", "burst: 29", "<<: {}")))
 	f.Add([]byte(limitKeys("name: a", "algorithm: sliding_window", "rate: 1/366d", "precision: 1us")))
+	f.Add([]byte(limitKeys("name: a", "algorithm: spacing", "rate: 1/366d", "burst: 1")))
 	f.Add([]byte(limitKeys("name: a", "algorithm: concurrency", "slots: 0", "leases: 1e9d", "rate: 1/s")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		config, err := policy.Parse("p.yaml", data)

@@ -26,7 +26,7 @@ func (p *Policy) Draw(limit *Limit, attributes map[string]string) (key string, c
 	if IsUrgent(attributes) {
 		kept = 0
 	}
-	if most := limit.Capacity() - kept; cost > most {
+	if most := limit.MostCost() - kept; cost > most {
 		err = &NeverError{Policy: p.Name, Limit: limit.Name, Cost: cost, Max: most, Kept: kept}
 	}
 	return key, cost, err

@@ -70,6 +70,9 @@ func (l *Limit) checkHeadroom() error {
 	if h == (Headroom{}) {
 		return nil
 	}
+	if l.Algorithm == Spacing {
+		return errors.New("a spacing holds no tokens that could be kept for urgent tasks; remove the headroom, or use a token_bucket")
+	}
 	if h.Tokens != 0 && h.Percent != 0 {
 		return errors.New("the headroom is in tokens and in percent; choose one")
 	}

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func TestLimitAppliesDefaults(t *testing.T) {
 		"a bucket without a burst":   {policy.Limit{Algorithm: policy.TokenBucket, Rate: minutely}, "token_bucket", 60, 3 * time.Second},
 		"a bucket with a burst":      {policy.Limit{Algorithm: policy.TokenBucket, Rate: minutely, Burst: 7}, "token_bucket", 7, 3 * time.Second},
 		"a bucket by intervals":      {policy.Limit{Algorithm: policy.TokenBucket, Rate: minutely, Refill: policy.RefillInterval}, "interval_bucket", 60, 3 * time.Second},
+		"a spacing":                  {policy.Limit{Algorithm: policy.Spacing, Rate: minutely, Burst: 7}, "spacing", 1, 3 * time.Second},
 		"slots":                      {policy.Limit{Algorithm: policy.Concurrency, Slots: 9}, "concurrency", 9, time.Microsecond},
 		"a burst that counts nought": {policy.Limit{Algorithm: policy.SlidingLog, Rate: minutely, Burst: 7}, "sliding_log", 60, 3 * time.Second},
 	} {
@@ -41,6 +43,30 @@ func TestLimitAppliesDefaults(t *testing.T) {
 		})
 	}
 	assert.InDelta(t, 1, minutely.PerSecond(), 0)
+}
+
+// A request may cost what the limit holds; and of a spacing as much as keeps the next
+// start away for 30 years.
+func TestMostCost(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit policy.Limit
+		most  int64
+	}{
+		{policy.Limit{Algorithm: policy.TokenBucket, Rate: minutely, Burst: 7}, 7},
+		{policy.Limit{Algorithm: policy.FixedWindow, Rate: minutely}, 60},
+		{policy.Limit{Algorithm: policy.Concurrency, Slots: 9}, 9},
+		{policy.Limit{Algorithm: policy.Spacing, Rate: minutely}, policy.MaxBurst},
+		{policy.Limit{Algorithm: policy.Spacing, Rate: policy.Rate{Count: 1, Period: 24 * time.Hour}}, 30 * 365},
+		{policy.Limit{Algorithm: policy.Spacing, Rate: policy.Rate{Count: 1, Period: policy.MaxPeriod}}, 29},
+	} {
+		assert.Equal(t, test.most, test.limit.MostCost(), test.limit.String())
+		cost := strconv.FormatInt(test.most+1, 10)
+		p := policy.Policy{Name: "api", Limits: []policy.Limit{test.limit}}
+		p.Limits[0].Cost = "cost"
+		_, _, err := p.Draw(&p.Limits[0], map[string]string{"cost": cost})
+		require.ErrorAs(t, err, new(*policy.NeverError))
+	}
 }
 
 func TestActualCost(t *testing.T) {

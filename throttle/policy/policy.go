@@ -87,6 +87,12 @@ const (
 	// Concurrency allows Slots tasks at once. A slot is a lease: renewed while the
 	// task runs, ended with it, and reclaimed a Lease after its process died.
 	Concurrency Algorithm = "concurrency"
+	// Spacing keeps starts a constant Rate.Period/Rate.Count apart, as a leaky bucket
+	// that is a queue does: it saves up nothing, so there is no burst. A start of cost c
+	// keeps the next one c times as far away. Within every interval t it allows one start
+	// more than whole spacings fit into t, to the microsecond of Redis's clock. Slots ahead
+	// stay where they are under other numbers, and new ones come after them.
+	Spacing Algorithm = "spacing"
 )
 
 // Anchor says where the windows of a FixedWindow limit begin.
@@ -153,10 +159,12 @@ type Limit struct {
 	Headroom Headroom
 }
 
-// Capacity is the most a single request may cost: the burst of a token bucket,
-// the count of a window, the slots of a concurrency limit.
+// Capacity is the most the limit holds at once: the burst of a token bucket, the count of
+// a window, the slots of a concurrency limit; and one start of a spacing.
 func (l *Limit) Capacity() int64 {
 	switch l.Algorithm {
+	case Spacing:
+		return 1
 	case Concurrency:
 		return l.Slots
 	case FixedWindow, SlidingLog, SlidingWindow:
@@ -167,6 +175,15 @@ func (l *Limit) Capacity() int64 {
 		return l.Burst
 	}
 	return l.Rate.Count
+}
+
+// MostCost is the most a single request may cost: Capacity, but for a Spacing, which only
+// keeps the next start away for longer, up to MaxRefill.
+func (l *Limit) MostCost() int64 {
+	if l.Algorithm == Spacing && l.Rate.valid() {
+		return min(MaxBurst, l.Rate.mostRefilled())
+	}
+	return l.Capacity()
 }
 
 // Kind names how the limit counts: by its algorithm, or as an interval_bucket where a

@@ -79,7 +79,7 @@ func TestValidate(t *testing.T) {
 		"limit twice": {func(c *policy.Config) { c.Policies[1].Limits = append(c.Policies[1].Limits, c.Policies[1].Limits[0]) },
 			path + `.limits[1].name: "hourly" is the name of limits[0] already`},
 
-		"no algorithm":      {of(func(l *policy.Limit) { l.Algorithm = "" }), limit + ".algorithm: the algorithm is missing; use one of fixed_window, sliding_log, sliding_window, token_bucket, concurrency"},
+		"no algorithm":      {of(func(l *policy.Limit) { l.Algorithm = "" }), limit + ".algorithm: the algorithm is missing; use one of fixed_window, sliding_log, sliding_window, token_bucket, concurrency, spacing"},
 		"unknown algorithm": {of(func(l *policy.Limit) { l.Algorithm = "tokenbucket" }), limit + `.algorithm: unknown algorithm "tokenbucket"; did you mean "token_bucket"?`},
 		"burst on a window": {of(func(l *policy.Limit) { l.Burst = 5 }), limit + ".burst: burst is a key of token_bucket, but this limit is a fixed_window"},
 		"bad burst on a window": {of(func(l *policy.Limit) { l.Burst = -5 }),
