@@ -125,12 +125,17 @@ func slotsOf(runs []run, limit string) (slots []time.Time) {
 }
 
 // usable is the share of its rate that a limit lets steady demand use: a sliding
-// window counts a start for up to a bucket longer than it must.
+// window counts a start for up to a bucket longer than it must, and a spacing saves
+// nothing up: what nobody asks for in time is gone.
 func usable(l policy.Limit) float64 {
-	if l.Algorithm == policy.SlidingWindow {
+	switch l.Algorithm {
+	case policy.SlidingWindow:
 		return float64(l.Rate.Period) / float64(l.Rate.Period+l.Precision)
+	case policy.Spacing:
+		return 0.95
+	default:
+		return 1
 	}
-	return 1
 }
 
 // puts puts limits under stress and returns what ran.
