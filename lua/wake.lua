@@ -33,7 +33,7 @@ local PAGE = 64
 -- How much more than near_us those that take longer to ask are woken ahead, at most.
 local MOST_NEAR = 4
 -- How often in a row tasks of a row may fail to ask before it is held for that.
-local MOST_SILENT = 2
+local MOST_SILENT = 1
 -- Who holds a slot for longer than this leaves it empty for less than a hundredth of
 -- that, until the next one is woken.
 local LONG_US = 10000000
