@@ -17,7 +17,7 @@ const noExpiry = -1
 // none, whatever was done before. Keys of Rampmeter begin with "rm:"; the others are
 // somebody else's.
 func LastingKeys(ctx context.Context, client *redis.Client) ([]string, error) {
-	const page = 1000
+	const page = 200
 	var lasting []string
 	for cursor := uint64(0); ; {
 		keys, next, err := client.Scan(ctx, cursor, ownKeys, page).Result()

@@ -21,10 +21,10 @@ func TestKeysThatNeverExpireAreReported(t *testing.T) {
 		assert.Empty(t, tb.errors)
 
 		var want []string
-		for i := range 2500 { // more than are looked at at once
+		for i := range 450 { // more than are looked at at once
 			key := fmt.Sprintf("rm:{a}:%04d", i)
-			require.NoError(t, client.Set(ctx, key, "", time.Duration(i%1000)*time.Hour).Err())
-			if i%1000 == 0 {
+			require.NoError(t, client.Set(ctx, key, "", time.Duration(i%200)*time.Hour).Err())
+			if i%200 == 0 {
 				want = append(want, key)
 			}
 		}
@@ -32,7 +32,7 @@ func TestKeysThatNeverExpireAreReported(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, keys)
 		reportLasting(tb, srv)
-		assert.Equal(t, []string{`keys were left that never expire: ["rm:{a}:0000" "rm:{a}:1000" "rm:{a}:2000"]`}, tb.errors)
+		assert.Equal(t, []string{`keys were left that never expire: ["rm:{a}:0000" "rm:{a}:0200" "rm:{a}:0400"]`}, tb.errors)
 		require.NoError(t, client.Del(ctx, keys...).Err())
 	})
 }
