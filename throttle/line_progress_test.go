@@ -78,12 +78,17 @@ func TestExhaustedTenantsCostNobodyElse(t *testing.T) {
 	own.Per = "lane"
 	simulate(t, 3000, 200, inLanes(own, bucket("all", 100_000, time.Second, 100_000)), func(t *testing.T, p *simulation, n int) {
 		for i := range n {
-			p.enqueue(fmt.Sprintf("t%04d", i), 3)
+			p.enqueue(fmt.Sprintf("t%04d", i), 2) // which start
 		}
 		require.NoError(t, p.limiter.Freeze(t.Context(), "api", time.Second))
-		p.enqueue("fresh", 3)
+		for i := range n { // and others, of which nobody knows yet that they have nothing left
+			lane := fmt.Sprintf("t%04d", i)
+			p.everybody[lane+"/more"] = map[string]string{"lane": lane}
+			p.ask(lane+"/more", p.everybody[lane+"/more"])
+		}
+		p.enqueue("untouched", 3) // behind them by its name, too
 		p.run(10 * time.Second)
-		fresh := p.startsOf("fresh/")
+		fresh := p.startsOf("untouched/")
 		require.Len(t, fresh, 2, "its own tokens")
 		assert.LessOrEqual(t, fresh[1], time.Second+latency, "as soon as the policy is open")
 		assert.LessOrEqual(t, p.attempts(), 2.0)
