@@ -133,6 +133,8 @@ type shift struct {
 	busy   []busyTask
 	gone   []line.WokenTask // which asynq does not have any more
 	takes  time.Duration    // to wake a task, at the last time, or as is believed at first
+	// recalls is set where tasks are woken that stand in no line any more.
+	recalls bool
 	// rerouted tells that tasks may stand in line that are another policy's now.
 	rerouted *atomic.Bool
 }
@@ -194,6 +196,9 @@ func (s *shift) dueBusy(ctx context.Context) (due []busyTask) {
 		due, tasks = append(due, b), append(tasks, b.WokenTask)
 		return true
 	})
+	if s.recalls {
+		return due
+	}
 	expected, err := s.line().AreExpected(ctx, tasks...)
 	if err != nil {
 		return due

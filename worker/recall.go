@@ -24,7 +24,7 @@ const (
 // recall has the tasks of a policy ask anew that stand in a line as it was before an
 // update, until ctx ends. For a policy that was removed it ends with the last of them.
 func (d *dispatcher) recall(ctx context.Context, policy string, updated <-chan struct{}) {
-	s := &shift{dispatcher: d, policy: policy, rerouted: new(atomic.Bool)}
+	s := &shift{dispatcher: d, policy: policy, rerouted: new(atomic.Bool), recalls: true}
 	timer := time.NewTimer(recallGrace)
 	defer timer.Stop()
 	for {
@@ -57,6 +57,7 @@ func (s *shift) recall(ctx context.Context) (next time.Duration) {
 		return longestRest
 	}
 	again := s.wake(ctx, call.Tasks)
+	s.gone = nil // who was recalled has left the line already
 	if len(s.busy) == 0 {
 		return call.Next
 	}
