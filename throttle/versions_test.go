@@ -234,6 +234,46 @@ func TestWindowOutlivesAChange(t *testing.T) {
 	})
 }
 
+// What becomes of a reservation after an update is a matter of the numbers that it was made
+// by: what is given back comes back to those alone, and what is taken beyond it is counted by
+// all, also if nobody asks by its own numbers any more.
+func TestSettledByTheNumbersItWasTakenBy(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		limit.Cost = "cost"
+		other := limit
+		other.Rate.Period /= 2
+		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+			b := newTestLimiterOn(t, server, limit)
+			look := func(limit policy.Limit) throttle.Decision {
+				b.update(limit)
+				d, err := b.limiter.Peek(t.Context(), request(0))
+				require.NoError(t, err)
+				return d
+			}
+			isMore := func(a, b throttle.Decision) bool {
+				return a.Limits[0].Remaining > b.Limits[0].Remaining || a.Limits[0].ResetAfter < b.Limits[0].ResetAfter || a.At.Before(b.At)
+			}
+			first, second := b.reserve(time.Hour), b.reserve(time.Hour)
+			b.update(other)
+			require.Equal(t, throttle.Granted, b.reserve(time.Hour).Outcome)
+			itsBefore, before := look(limit), look(other)
+			require.NoError(t, second.Cancel(t.Context()))
+			assert.Equal(t, before, look(other), "nothing comes back to others")
+			assert.True(t, isMore(look(limit), itsBefore), "but to its own")
+
+			b.update(other)
+			for _, at := range []time.Duration{0, 40 * time.Second, 80 * time.Second} { // by then its own view has ended
+				b.at(at)
+				require.Equal(t, throttle.Granted, b.reserve(time.Hour).Outcome)
+				before := look(other)
+				require.NoError(t, first.Adjust(t.Context(), map[string]string{"cost": strconv.Itoa(3 + int(at/time.Second))}))
+				assert.True(t, isMore(before, look(other)), at)
+			}
+		})
+	}, "sliding_log", "concurrency")
+}
+
 // A view that nobody asks ends, and then the state is as short as before.
 func TestViewsEnd(t *testing.T) {
 	t.Parallel()
