@@ -23,7 +23,7 @@ type versions struct {
 	kind     string
 	limits   [2]policy.Limit
 	limiters [2]*throttle.Limiter
-	starts   []time.Time
+	slots    []*throttle.Reservation
 }
 
 func newVersions(b *testLimiter, kind string, limits [2]policy.Limit) *versions {
@@ -71,7 +71,20 @@ func (v *versions) ask(process int, wait time.Duration) {
 		if r.Outcome != throttle.Granted {
 			return
 		}
-		v.starts = append(v.starts, r.At)
+		v.slots = append(v.slots, r)
+	}
+}
+
+// giveBack gives a slot back that lies ahead, if the one is such that chance names.
+func (v *versions) giveBack(random *rand.Rand, now time.Duration) {
+	v.t.Helper()
+	if len(v.slots) == 0 {
+		return
+	}
+	i := len(v.slots) - 1 - random.IntN(min(30, len(v.slots)))
+	if v.slots[i].At.After(noon.Add(now)) {
+		require.NoError(v.t, v.slots[i].Cancel(v.t.Context()))
+		v.slots = slices.Delete(v.slots, i, i+1)
 	}
 }
 
@@ -85,7 +98,7 @@ func envelope(kind string, burst, perSecond float64, period, t time.Duration) fl
 		return 1 + perSecond*(t+time.Microsecond).Seconds()
 	case "interval_bucket":
 		return burst + min(count, burst)*float64(t/period+1)
-	case "sliding_window":
+	case "sliding_window", "sliding_log":
 		return count * float64(t/period+1)
 	default:
 		return count * float64(t/period+2)
@@ -130,18 +143,27 @@ func (v *versions) most(t time.Duration) float64 {
 // versionsStep is how often processes ask.
 const versionsStep = 10 * time.Millisecond
 
-// Laws 1, 6 and 9 while two versions of a limit's numbers are in use: never more starts
-// than the looser numbers allow, nor less than the stricter ones do.
-func TestTwoVersionsOfNumbers(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"token_bucket", "interval_bucket", "fixed_window_clock", "fixed_window_first", "sliding_window", "spacing"} {
+// versionedKinds are the kinds of limits that have numbers of time.
+var versionedKinds = []string{
+	"token_bucket", "interval_bucket", "fixed_window_clock", "fixed_window_first", "sliding_window", "sliding_log", "spacing",
+}
+
+// eachTwoVersions tells stories of two versions of a limit's numbers, in which as many are
+// asked for as there are, and judges them: never more starts than the looser numbers allow,
+// nor less than that share of what the stricter ones do. At each step something else happens,
+// too.
+func eachTwoVersions(
+	t *testing.T, stories uint64, waits []time.Duration, share float64, also func(v *versions, random *rand.Rand, now time.Duration),
+) {
+	t.Helper()
+	for _, kind := range versionedKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			eachStory(t, 24, 2, func(t *testing.T, start makeLimiter, seed uint64) {
+			eachStory(t, stories, 2, func(t *testing.T, start makeLimiter, seed uint64) {
 				random := rand.New(rand.NewPCG(seed, 77))
 				limits := randomVersions(random, kind)
 				demand := random.IntN(4) // by both, the one, the other, or in turns
-				wait := time.Duration(random.IntN(3)/2) * 300 * time.Millisecond
+				wait := waits[random.IntN(len(waits))]
 				story := fmt.Sprintf("story %d: %s and %s, demand %d, wait %s", seed, limits[0].String(), limits[1].String(), demand, wait)
 				v := newVersions(start(limits[0]), kind, limits)
 				const step, lasts = versionsStep, 6 * time.Second
@@ -161,10 +183,7 @@ func TestTwoVersionsOfNumbers(t *testing.T) {
 						}
 						v.ask(process, wait)
 					}
-				}
-				share := 0.9
-				if demand == 3 {
-					share = 0.7 // who comes to its turn may have to wait for its own refill
+					also(v, random, now)
 				}
 				v.judge(story, noon.Add(lasts), share)
 			})
@@ -172,20 +191,37 @@ func TestTwoVersionsOfNumbers(t *testing.T) {
 	}
 }
 
+// Laws 1, 6 and 9 while two versions of a limit's numbers are in use.
+func TestTwoVersionsOfNumbers(t *testing.T) {
+	t.Parallel()
+	waits := []time.Duration{0, 0, 300 * time.Millisecond}
+	eachTwoVersions(t, 24, waits, 0.9, func(*versions, *rand.Rand, time.Duration) {})
+}
+
+// Law 1 where slots ahead are given back, too.
+func TestTwoVersionsGiveBack(t *testing.T) {
+	t.Parallel()
+	eachTwoVersions(t, 8, []time.Duration{300 * time.Millisecond, time.Second}, 0, (*versions).giveBack)
+}
+
 func (v *versions) judge(story string, end time.Time, share float64) {
 	v.t.Helper()
-	slices.SortFunc(v.starts, time.Time.Compare)
-	for i, from := range v.starts {
-		for j := i; j < len(v.starts); j += 1 + (len(v.starts)-i)/40 {
-			if most := v.most(v.starts[j].Sub(from)); float64(j-i+1) > most+1e-6 {
+	starts := make([]time.Time, len(v.slots))
+	for i, slot := range v.slots {
+		starts[i] = slot.At
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	for i, from := range starts {
+		for j := i; j < len(starts); j += 1 + (len(starts)-i)/40 {
+			if most := v.most(starts[j].Sub(from)); float64(j-i+1) > most+1e-6 {
 				require.Fail(v.t, "over", "%s: %d starts in %s from %s on; the looser numbers allow %.1f",
-					story, j-i+1, v.starts[j].Sub(from), from.Sub(noon), most)
+					story, j-i+1, starts[j].Sub(from), from.Sub(noon), most)
 			}
 		}
 	}
 	least := share * min(usableRate(v.kind, v.limits[0]), usableRate(v.kind, v.limits[1])) * end.Sub(noon).Seconds()
-	within := len(v.starts)
-	for within > 0 && v.starts[within-1].After(end) {
+	within := len(starts)
+	for within > 0 && starts[within-1].After(end) {
 		within--
 	}
 	assert.GreaterOrEqual(v.t, float64(within), least-1, story)
@@ -202,7 +238,7 @@ func TestTwoVersionsOfABucket(t *testing.T) {
 			v.ask(0, 0)
 			v.ask(1, 0)
 		}
-		assert.Equal(t, 120, len(v.starts))
+		assert.Equal(t, 120, len(v.slots))
 	})
 }
 

@@ -175,9 +175,17 @@ local function first_passing(state, limit, period_us, cost, from)
   return at, steps
 end
 
+-- Whether it is to be noted that somebody counts by a period, for others not to forget what
+-- that one still counts.
+local function is_to_note(state, limit, now)
+  return limit.period_us > state.longest_us
+    or limit.period_us == state.longest_us and state.asked_us > 0 and now - state.asked_us > limit.period_us / 8
+end
+
 -- Keeps what a long search has found, unless what is known of a smaller cost is still of
--- use.
+-- use. Who is denied counts, too.
 function sliding_log.earliest(state, limit, cost, from, now)
+  state.changed = state.changed or is_to_note(state, limit, now)
   local at, steps = first_passing(state, limit, limit.period_us, cost, from)
   if steps >= LONG_SEARCH and (state.closed.till <= now or cost <= state.closed.cost) then
     state.closed = { from = from, till = at, cost = cost }
@@ -272,10 +280,10 @@ end
 -- Notes by which period somebody counts: starts are remembered for the longest one, until
 -- nobody has counted by it for so long.
 local function note_period(state, limit, now)
-  local is_longest = limit.period_us >= state.longest_us
-  if limit.period_us > state.longest_us or not is_longest and state.asked_us > 0 and state.asked_us + state.longest_us < now then
+  local is_shorter = limit.period_us < state.longest_us
+  if limit.period_us > state.longest_us or is_shorter and state.asked_us > 0 and state.asked_us + state.longest_us < now then
     state.longest_us, state.asked_us = limit.period_us, 0
-  elseif is_longest and state.asked_us > 0 and now - state.asked_us > limit.period_us / 8 or not is_longest and state.asked_us == 0 then
+  elseif is_to_note(state, limit, now) or is_shorter and state.asked_us == 0 then
     state.asked_us = now
   end
 end
