@@ -185,7 +185,14 @@ func eachTwoVersions(
 					}
 					also(v, random, now)
 				}
-				v.judge(story, noon.Add(lasts), share)
+				least := share
+				if kind == "interval_bucket" && demand == 3 {
+					// The refills of two versions come at instants of their own. What the one took
+					// uses up the other's latest refill, and the next one may be a period away: one
+					// of the 3.5 of a turn with the shortest period.
+					least = min(share, 0.7)
+				}
+				v.judge(story, noon.Add(lasts), least)
 			})
 		})
 	}
@@ -225,6 +232,64 @@ func (v *versions) judge(story string, end time.Time, share float64) {
 		within--
 	}
 	assert.GreaterOrEqual(v.t, float64(within), least-1, story)
+}
+
+// What the faster of two versions takes leaves the slower one empty, and no emptier; and if it
+// owes more already, as it has slots ahead, it owes no less then.
+func TestSlowerNumbersAreAtMostEmpty(t *testing.T) {
+	t.Parallel()
+	interval := func(count int64, period time.Duration, burst int64) policy.Limit {
+		limit := bucket("l", count, period, burst)
+		limit.Refill = policy.RefillInterval
+		return limit
+	}
+	for name, test := range map[string]struct {
+		slow, fast policy.Limit
+		next       time.Duration // when it may start if the other took the last at 3 s
+	}{
+		"token_bucket":    {bucket("l", 1, 10*time.Second, 2), bucket("l", 10, time.Second, 10), 13 * time.Second},
+		"interval_bucket": {interval(1, 10*time.Second, 2), interval(10, time.Second, 10), 10 * time.Second},
+		"spacing":         {spacing("l", 1, 10*time.Second), spacing("l", 10, time.Second), 13 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+				const slow, fast = 0, 1
+				var v *versions
+				asks := func(at time.Duration, process int, wait time.Duration) {
+					v.at(at)
+					before := len(v.slots)
+					v.ask(process, wait)
+					require.Greater(t, len(v.slots), before, at)
+				}
+				next := func() time.Duration {
+					d, err := v.limiters[slow].Peek(t.Context(), request(0))
+					require.NoError(t, err)
+					return d.At.Sub(noon)
+				}
+				v = newVersions(newTestLimiterOn(t, server, test.slow), name, [2]policy.Limit{test.slow, test.fast})
+				asks(0, slow, 0)
+				v.ask(fast, 0) // which is counted anew from here on
+				asks(2*time.Second, fast, 0)
+				asks(3*time.Second, fast, 0)
+				assert.Equal(t, test.next, next())
+
+				if name == "interval_bucket" {
+					return // which is blocked for others until the latest slot ahead
+				}
+				v = newVersions(newTestLimiterOn(t, server, test.slow), name, [2]policy.Limit{test.slow, test.fast})
+				asks(0, fast, 0)
+				asks(0, slow, time.Minute)
+				want := next()
+				if name == "spacing" { // what is free before a start of other numbers may not be any more
+					require.NoError(t, v.slots[3].Cancel(t.Context()))
+					require.Less(t, next(), want)
+				}
+				asks(time.Second, fast, 0)
+				assert.Equal(t, want, next(), "with slots ahead")
+			})
+		})
+	}
 }
 
 // The figure of before: 328 starts in a second.
