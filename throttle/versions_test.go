@@ -283,3 +283,21 @@ func TestThreeVersionsAreAllCounted(t *testing.T) {
 		})
 	}, "sliding_log", "concurrency", "spacing") // which starts no five at once
 }
+
+// A slot far ahead by a long window lies in no more short ones than are kept of any limit.
+func TestWindowsOfOtherNumbersAreBounded(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		long, short := window("w", 100, 24*time.Hour, policy.AnchorClock), window("w", 1, time.Hour, policy.AnchorClock)
+		v := newVersions(newTestLimiterOn(t, server, long), "fixed_window_clock", [2]policy.Limit{long, short})
+		v.ask(1, 0)
+		for range 10 {
+			for range 100 {
+				r, err := v.limiters[0].Reserve(t.Context(), request(30*24*time.Hour))
+				require.NoError(t, err)
+				require.Equal(t, throttle.Granted, r.Outcome)
+			}
+		}
+		assert.Less(t, len(v.client.Get(t.Context(), "rm:{api}:w").Val()), 300, "its state")
+	})
+}
