@@ -301,3 +301,29 @@ func TestWindowsOfOtherNumbersAreBounded(t *testing.T) {
 		assert.Less(t, len(v.client.Get(t.Context(), "rm:{api}:w").Val()), 300, "its state")
 	})
 }
+
+// What counts by the longer of two periods is remembered as long as that, although those who
+// count by the shorter one start all the time.
+func TestLogOfTheLongerPeriod(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		long, short := slidingLog("log", 4, time.Minute), slidingLog("log", 100, time.Second)
+		v := newVersions(newTestLimiterOn(t, server, long), "sliding_log", [2]policy.Limit{long, short})
+		start := func(at time.Duration, process int) {
+			v.at(at)
+			r, err := v.limiters[process].Reserve(t.Context(), request(0, "cost", "1"))
+			require.NoError(t, err)
+			require.Equal(t, throttle.Granted, r.Outcome)
+		}
+		start(0, 0)
+		start(0, 1)
+		for range 2 {
+			start(7*time.Second, 0)
+		}
+		start(62*time.Second, 1)
+		r, err := v.limiters[0].Reserve(t.Context(), request(0, "cost", "1"))
+		require.NoError(t, err)
+		require.Equal(t, throttle.Granted, r.Outcome)
+		assert.Equal(t, int64(0), r.Limits[0].Remaining, "two of seven seconds after, and two of now")
+	})
+}
