@@ -144,17 +144,13 @@ function fixed_window.store(state, limit, now)
 end
 
 -- What a start cost counts in the window it was in; once that has ended, it is
--- history.
+-- history. Of what others have taken nothing is given back.
 function fixed_window.adjust(state, limit, more, _, _, receipt)
   local start = window_of(state, limit, receipt)
-  if start > receipt or not state.taken[start] then
+  local taken = start <= receipt and state.taken[start]
+  if not taken or taken + more < 0 then
     return false
   end
-  state.taken[start] = math.max(0, state.taken[start] + more)
+  state.taken[start] = taken + more
   return true
-end
-
-function fixed_window.give_back(state, limit, cost, _, _, receipt)
-  return cost > 0 and taken_in(state, window_of(state, limit, receipt)) >= cost
-    and fixed_window.adjust(state, limit, -cost, nil, nil, receipt)
 end

@@ -98,10 +98,7 @@ local function room(state, limit, cost, from)
     end
     last = last + 1
   end
-  if last > walk.last then
-    walk.first, walk.last, walk.sum = first, last - 1, sum - costs[last - 1]
-  end
-  walk.bucket = bucket
+  walk.bucket, walk.first, walk.last, walk.sum = bucket, first, math.max(1, last - 1), sum - (costs[last - 1] or 0)
   return bucket
 end
 
@@ -227,18 +224,13 @@ end
 
 -- What a start cost counts in its bucket, for as long as that one counts. What was
 -- counted before a change of numbers was counted anew by its share, and can not be told
--- apart any more: it does not come back.
+-- apart any more: it does not come back, and neither does what others have taken.
 function sliding_window.adjust(state, limit, more, _, now, start)
   local bucket = bucket_of(limit, math.max(start, state.since))
-  more = math.max(more, start <= state.since and 0 or -counted(state, bucket, bucket))
-  if more == 0 or bucket < bucket_of(limit, now) - limit.span then
+  if bucket < bucket_of(limit, now) - limit.span
+    or more < 0 and (start <= state.since or counted(state, bucket, bucket) + more < 0) then
     return false
   end
   add(state, bucket, more)
   return true
-end
-
-function sliding_window.give_back(state, limit, cost, slot, now, start)
-  local bucket = bucket_of(limit, start)
-  return counted(state, bucket, bucket) >= cost and sliding_window.adjust(state, limit, -cost, slot, now, start)
 end

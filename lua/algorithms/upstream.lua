@@ -58,8 +58,7 @@ local function roll(state, limit, now)
 end
 
 function upstream.load(raw, limit, now)
-  local state = {}
-  local numbers = { string.match(raw or '', PATTERN) }
+  local state, numbers = {}, { string.match(raw or '', PATTERN) }
   for i, field in ipairs(FIELDS) do
     state[field] = tonumber(numbers[i] or 0)
   end
@@ -70,11 +69,11 @@ end
 
 -- How much of a full quota may be used, which is never nothing.
 local function usable(state, limit)
-  return math.max(math.min(1, state.quota), state.quota - limit.extra)
+  return state.quota == 0 and math.huge or math.max(1, state.quota - limit.extra)
 end
 
 local function left(state, limit)
-  return state.remaining - (state.quota - usable(state, limit)) - state.flying - state.flown
+  return state.remaining - math.max(0, state.quota - usable(state, limit)) - state.flying - state.flown
 end
 
 -- The time that n tokens take to come back.
@@ -96,15 +95,13 @@ end
 -- A cost above all that may be used needs all of it.
 function upstream.earliest(state, limit, cost, from)
   local at, most = math.max(from, state.closed_us), usable(state, limit)
-  if most > 0 then
-    cost = math.min(cost, most)
-  end
+  cost = math.min(cost, most)
   if state.kind == REFILLS then
     return math.max(at, state.until_us - worth(state, most - cost))
   elseif state.kind == WINDOWS and at < state.until_us and left(state, limit) < cost then
     at = state.until_us
   end
-  if is_ahead(state, at) and most > 0 and state.ahead + cost > most then
+  if is_ahead(state, at) and state.ahead + cost > most then
     at = math.max(at, state.until_us + state.window_us)
   end
   return at
@@ -171,11 +168,9 @@ end
 function upstream.status(state, limit, now)
   if state.closed_us > now then
     return 0, state.closed_us - now
-  end
-  if state.kind == WINDOWS then
+  elseif state.kind == WINDOWS then
     return math.max(0, left(state, limit)), state.until_us - now
-  end
-  if state.kind == REFILLS then
+  elseif state.kind == REFILLS then
     local debt_us = math.max(0, state.until_us - now)
     return math.max(0, usable(state, limit) - math.ceil(debt_us * state.quota / state.window_us)), debt_us
   end
@@ -207,10 +202,6 @@ function upstream.adjust(state, _, more, slot, now, epoch)
     state.until_us = math.max(now, state.until_us + (more > 0 and worth(state, more) or -worth(state, -more)))
   end
   return true
-end
-
-function upstream.give_back(state, limit, cost, ...)
-  return upstream.adjust(state, limit, -cost, ...)
 end
 
 -- How it learns: from one response at a time, in any order.
@@ -251,9 +242,6 @@ end
 
 -- The calls in flight may come on top of what the upstream has counted.
 local function hear_refills(state, said, now)
-  if said.limit == 0 then
-    return IGNORED
-  end
   local until_us = state.kind == REFILLS and state.until_us or 0
   state.kind, state.quota, state.window_us = REFILLS, said.limit, said.window_us
   local used = said.limit - said.remaining + state.flying + state.flown
@@ -281,7 +269,7 @@ function upstream.hear(state, _, said, now)
   end
   if said.kind == WINDOWS then
     return hear_window(state, said)
-  elseif said.kind == REFILLS then
+  elseif said.kind == REFILLS and said.limit > 0 then
     return hear_refills(state, said, now)
   end
   return IGNORED

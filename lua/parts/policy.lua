@@ -62,7 +62,8 @@
 --                                deletes the key
 --   save(state, limit, now, key) instead of store, for what is kept in no string
 --   give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who)
---                                takes back a take, and tells whether it did
+--                                optional: takes back a take, and tells whether it did,
+--                                where that is not to adjust it by what it cost
 --   adjust(state, limit, more, slot, now, receipt_1, receipt_2, who)
 --                                takes `more` tokens for a start that was, or
 --                                gives them back if negative, and tells whether
