@@ -106,10 +106,9 @@ local function take_all(requests, slot, receipts, who)
   for i = 1, #limits do
     local limit, state = limits[i], own[i]
     local algorithm, cost = limit.algorithm, costs[i]
-    if requests > 1 and algorithm.take_each then
-      reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take_each(state, limit, cost, requests, slot, now, who)
-    else
-      reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take(state, limit, cost * requests, slot, now, who)
+    local takes = algorithm.takes_each and requests or 1
+    for _ = 1, takes do
+      reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take(state, limit, cost * requests / takes, slot, now, who)
     end
     state.changed = true
     if state.views then

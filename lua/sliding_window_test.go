@@ -21,14 +21,14 @@ while argument < #ARGV do
   local does, cost, from = next_text(), next_number(), next_number()
   if does == 'back' then
     local i = from % #taken + 1
-    algorithm.give_back(state, limit, taken[i].cost, 0, now, taken[i].start, taken[i].ends)
+    algorithm.adjust(state, limit, -taken[i].cost, 0, now, taken[i].start)
     table.remove(taken, i)
     found[#found + 1] = i - 1
   else
     found[#found + 1] = algorithm.earliest(state, limit, cost, from * limit.extra, now) / limit.extra
     if does == 'take' then
-      local start, ends = algorithm.take(state, limit, cost, found[#found] * limit.extra, now)
-      taken[#taken + 1] = { cost = cost, start = start, ends = ends }
+      local start = algorithm.take(state, limit, cost, found[#found] * limit.extra, now)
+      taken[#taken + 1] = { cost = cost, start = start }
     end
   end
 end

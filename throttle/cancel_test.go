@@ -185,3 +185,26 @@ func TestFreeSlotsAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// What Redis has lost can not come back: neither all of it nor a part is taken out of what
+// others have since, where that is told apart by when it was.
+func TestWhatWasLostIsNotTakenFromOthers(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		limit.Cost = "cost"
+		for name, undo := range map[string]func(*throttle.Reservation) error{
+			"cancel": func(r *throttle.Reservation) error { return r.Cancel(t.Context()) },
+			"adjust": func(r *throttle.Reservation) error {
+				return r.Adjust(t.Context(), map[string]string{"cost": "1"})
+			},
+		} {
+			b := newTestLimiter(t, limit)
+			lost := b.reserve(0, "cost", "4")
+			empty(t, b.client)
+			b.at(time.Second)
+			require.Equal(t, throttle.Granted, b.reserve(0, "cost", "2").Outcome)
+			require.NoError(t, undo(lost))
+			require.Equal(t, int64(2), b.reserve(0).Limits[0].Remaining, name)
+		}
+	}, "token_bucket", "interval_bucket", "concurrency", "spacing")
+}

@@ -23,7 +23,7 @@ type logOracle struct {
 	granted       []int64    // the instant of each granted reservation
 	granting      bool       // in the script call of now
 	longest       int64      // period by which somebody counted
-	asked         int64      // about when somebody did beside a shorter one
+	asked         int64      // about when somebody did
 }
 
 // logStart is one start.
@@ -108,15 +108,11 @@ func (o *logOracle) insert(start logStart) {
 }
 
 // forget drops what is a period old, and no less than a second or a period more, with each
-// change: the longest period by which somebody counted, until nobody has for so long. It
+// change: the longest period by which somebody counted, until nobody has for twice as long. It
 // shows when the clock is set back, or a period is longer again.
 func (o *logOracle) forget(now int64) {
-	isLongest := o.period >= o.longest
-	switch {
-	case o.period > o.longest, !isLongest && o.asked > 0 && o.asked+o.longest < now:
-		o.longest, o.asked = o.period, 0
-	case isLongest && o.asked > 0 && 8*(now-o.asked) > o.period, !isLongest && o.asked == 0:
-		o.asked = now
+	if o.period > o.longest || o.asked+2*o.longest < now || o.period == o.longest && 8*(now-o.asked) > o.period {
+		o.longest, o.asked = o.period, now
 	}
 	old := now - o.longest - min(o.period, time.Second.Microseconds())
 	o.starts = slices.DeleteFunc(o.starts, func(s logStart) bool { return s.at <= old })

@@ -424,3 +424,47 @@ func TestThreeVersionsAreAllCounted(t *testing.T) {
 		})
 	}, "sliding_log", "concurrency", "spacing") // which starts no five at once
 }
+
+// A slot far ahead by a long window lies in no more short ones than are kept of any limit.
+func TestWindowsOfOtherNumbersAreBounded(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		long, short := window("w", 100, 24*time.Hour, policy.AnchorClock), window("w", 1, time.Hour, policy.AnchorClock)
+		v := newVersions(newTestLimiterOn(t, server, long), "fixed_window_clock", [2]policy.Limit{long, short})
+		v.ask(1, 0)
+		for range 10 {
+			for range 100 {
+				r, err := v.limiters[0].Reserve(t.Context(), request(30*24*time.Hour))
+				require.NoError(t, err)
+				require.Equal(t, throttle.Granted, r.Outcome)
+			}
+		}
+		assert.Less(t, len(v.client.Get(t.Context(), "rm:{api}:w").Val()), 300, "its state")
+	})
+}
+
+// What counts by the longer of two periods is remembered as long as that, although those who
+// count by the shorter one start all the time.
+func TestLogOfTheLongerPeriod(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		long, short := slidingLog("log", 4, time.Minute), slidingLog("log", 100, time.Second)
+		v := newVersions(newTestLimiterOn(t, server, long), "sliding_log", [2]policy.Limit{long, short})
+		start := func(at time.Duration, process int) {
+			v.at(at)
+			r, err := v.limiters[process].Reserve(t.Context(), request(0, "cost", "1"))
+			require.NoError(t, err)
+			require.Equal(t, throttle.Granted, r.Outcome)
+		}
+		start(0, 0)
+		start(0, 1)
+		for range 2 {
+			start(7*time.Second, 0)
+		}
+		start(62*time.Second, 1)
+		r, err := v.limiters[0].Reserve(t.Context(), request(0, "cost", "1"))
+		require.NoError(t, err)
+		require.Equal(t, throttle.Granted, r.Outcome)
+		assert.Equal(t, int64(0), r.Limits[0].Remaining, "two of seven seconds after, and two of now")
+	})
+}

@@ -43,10 +43,8 @@
 --                                optional: how many requests of that cost, one after
 --                                the other, surely pass now, and change what take
 --                                and status return in even steps; or less
---   take_each(state, limit, cost, requests, at, now, who)
---                                optional: as many takes of that cost, with the last
---                                one's receipt, where that is not the same as one take
---                                of what they cost together
+--   takes_each                   optional: true if several takes are not the same as one of
+--                                what they cost together
 --   use_by(state, limit, at)     optional: the instant before which a start at `at`
 --                                must be
 --   horizon(state, limit, now, cost, who)
@@ -64,7 +62,8 @@
 --                                deletes the key
 --   save(state, limit, now, key) instead of store, for what is kept in no string
 --   give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who)
---                                takes back a take, and tells whether it did
+--                                optional: takes back a take, and tells whether it did,
+--                                where that is not to adjust it by what it cost
 --   adjust(state, limit, more, slot, now, receipt_1, receipt_2, who)
 --                                takes `more` tokens for a start that was, or
 --                                gives them back if negative, and tells whether
