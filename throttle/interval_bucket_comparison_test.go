@@ -133,25 +133,30 @@ func (o *intervalOracle) tells(t intervalTake) bool {
 	return t.period == o.period && t.capacity == o.capacity
 }
 
+// own is the period of a reservation, the first one if it has ended, and how many refills
+// were since.
+func (o *intervalOracle) own(t intervalTake) (period, refills int64) {
+	n := floorDiv(t.begins-o.refilled, o.period)
+	if !o.tells(t) || n >= int64(len(o.taken)) {
+		return 0, 0
+	}
+	return max(0, n), max(0, -n)
+}
+
 // back takes back what no refill has brought back since the reservation.
 func (o *intervalOracle) back(tokens int64, t intervalTake) bool {
 	if !o.tells(t) || o.isFull() {
 		return false
 	}
-	period := floorDiv(t.begins-o.refilled, o.period)
-	if period > 0 {
-		most := int64(0)
-		if period < int64(len(o.taken)) {
-			most = o.taken[period]
-		}
-		tokens = min(tokens, most)
-	} else {
-		tokens = min(tokens, o.taken[0], t.lacks+period*o.count)
+	period, refills := o.own(t)
+	tokens = min(tokens, o.taken[period])
+	if refills > 0 {
+		tokens = min(tokens, t.lacks-refills*o.count)
 	}
 	if tokens <= 0 {
 		return false
 	}
-	o.add(max(0, period), -tokens)
+	o.add(period, -tokens)
 	return true
 }
 
@@ -166,10 +171,11 @@ func (o *intervalOracle) adjust(now int64, nth int, more int64) {
 	s, converted := o.at(now)
 	switch {
 	case more > 0:
+		period, _ := s.own(s.granted[nth])
 		if s.isFull() {
-			s.refilled = now
+			s.refilled, period = now, 0
 		}
-		s.taken[0] += more
+		s.taken[period] += more
 		*o = *s
 	case more < 0 && s.back(-more, s.granted[nth]), converted:
 		*o = *s

@@ -23,128 +23,121 @@ function interval_bucket.prepare(limit)
   limit.count = min(limit.count, limit.capacity)
 end
 
--- The period that an instant lies in, from 1 for that of now.
+-- Where the period begins that an instant lies in.
 local function period_of(state, limit, at)
-  return state.start and max(0, floor((at - state.start) / limit.period_us)) + 1 or 1
+  local first = state.start or at
+  return max(first, at - (at - first) % limit.period_us)
 end
 
-local function start_of(state, limit, period)
-  return state.start + (period - 1) * limit.period_us
+local function add(state, limit, start, tokens)
+  state.start = state.start or start
+  state.ends = max(state.ends, start + limit.period_us)
+  state.taken[start] = (state.taken[start] or 0) + tokens
 end
 
 -- For each period what the bucket lacks in it, and how much more may be taken there: it
 -- lacks as much more in the next one, but for what runs over at the refill between them.
+-- And when the bucket is full.
 local function lacking(state, limit)
-  local lacks, room, last = {}, {}, #state.taken
-  for i = 1, last do
-    lacks[i] = max(0, (lacks[i - 1] or 0) - limit.count) + state.taken[i]
+  local lacks, room, full, first, us = {}, {}, 0, state.start or 0, limit.period_us
+  for start = first, state.ends - 1, us do
+    lacks[start] = max(0, (lacks[start - us] or 0) - limit.count) + (state.taken[start] or 0)
+    full = lacks[start] > 0 and start + ceil(lacks[start] / limit.count) * us or full
   end
-  for i = last, 1, -1 do
-    local next_one = i < last and max(0, room[i + 1]) + max(0, limit.count - lacks[i]) or math.huge
-    room[i] = min(limit.capacity - lacks[i], next_one)
+  for start = state.ends - us, first, -us do
+    local behind = room[start + us] and max(0, room[start + us]) + max(0, limit.count - lacks[start]) or math.huge
+    room[start] = min(limit.capacity - lacks[start], behind)
   end
-  return lacks, room
+  return lacks, room, full
 end
 
--- The first period, not before `from`, in which a cost passes, and what the bucket lacks
--- in it.
+-- The first period, not before that of `from`, in which a cost passes, and what the bucket
+-- lacks in it.
 local function first_period(state, limit, cost, from)
   local lacks, room = lacking(state, limit)
-  for period = from, #lacks do
-    if room[period] >= cost then
-      return period, lacks[period]
+  local start, last = period_of(state, limit, from), state.ends - limit.period_us
+  while room[start] do
+    if room[start] >= cost then
+      return start, lacks[start]
     end
+    start = start + limit.period_us
   end
-  local left = lacks[#lacks]
-  local refills = max(from - #lacks, ceil((left + cost - limit.capacity) / limit.count))
-  return #lacks + refills, max(0, left - refills * limit.count)
+  if not state.start then
+    return start, 0
+  end
+  local refills = max((start - last) / limit.period_us, ceil((lacks[last] + cost - limit.capacity) / limit.count))
+  return last + refills * limit.period_us, max(0, lacks[last] - refills * limit.count)
 end
 
 -- Periods that ended are forgotten, but for what they leave lacking; and a full bucket.
-local function forget(state, limit, now)
-  local ended, lacks = period_of(state, limit, now) - 1, lacking(state, limit)
-  if ended > 0 then
-    local known = min(ended, #lacks)
-    local taken = { max(0, lacks[known] - (ended + 1 - known) * limit.count) + (state.taken[ended + 1] or 0) }
-    for i = ended + 2, #lacks do
-      taken[i - ended] = state.taken[i]
-    end
-    state.start, state.taken = start_of(state, limit, ended + 1), taken
-  end
-  while #state.taken > 1 and state.taken[#state.taken] == 0 do
-    table.remove(state.taken)
-  end
-  if #state.taken == 1 and state.taken[1] == 0 then
-    state.start = nil
-  end
-end
-
 function interval_bucket.load(body, limit, now)
   local start, list = string.match(body or '', '^(%d+):([%d,]+)$')
-  local state = { start = tonumber(start), taken = {}, is_foreign = body and not start }
-  for tokens in string.gmatch(list or '0', '%d+') do
-    table.insert(state.taken, tonumber(tokens))
+  local state = { ends = 0, taken = {}, is_foreign = body and not start }
+  local lacks = 0
+  start = tonumber(start)
+  for tokens in string.gmatch(list or '', '%d+') do
+    lacks = lacks + tokens
+    if start + limit.period_us > now then
+      add(state, limit, start, lacks)
+      lacks = 0
+    end
+    lacks, start = max(0, lacks - limit.count), start + limit.period_us
   end
-  forget(state, limit, now)
+  local refills = lacks > 0 and floor((now - start) / limit.period_us) or 0
+  if lacks > refills * limit.count then
+    add(state, limit, start + refills * limit.period_us, lacks - refills * limit.count)
+  end
   return state
-end
-
-local function add(state, period, tokens)
-  for i = #state.taken + 1, period do
-    state.taken[i] = 0
-  end
-  state.taken[period] = state.taken[period] + tokens
 end
 
 -- The bucket keeps the share that was used, and the share of the period that has passed.
 -- Slots ahead count in the new periods that they lie in.
 function interval_bucket.convert(was, its, limit, now)
-  local state = { taken = { ceil(min(was.taken[1], its.capacity) * limit.capacity / its.capacity) } }
+  local state = { ends = 0, taken = {} }
   if was.start then
     state.start = now - floor(max(0, now - was.start) * limit.period_us / its.period_us)
-    for i = 2, #was.taken do
-      add(state, min(MAX_AHEAD, period_of(state, limit, start_of(was, its, i))), was.taken[i])
+    local tokens = ceil(min(was.taken[was.start] or 0, its.capacity) * limit.capacity / its.capacity)
+    for start = was.start, was.ends - 1, its.period_us do
+      add(state, limit, min(period_of(state, limit, start), state.start + (MAX_AHEAD - 1) * limit.period_us), tokens)
+      tokens = was.taken[start + its.period_us] or 0
     end
   end
   return state
 end
 
 function interval_bucket.earliest(state, limit, cost, from)
-  local period = first_period(state, limit, cost, period_of(state, limit, from))
-  return period == 1 and from or max(from, start_of(state, limit, period))
+  local start = first_period(state, limit, cost, from)
+  return start == state.start and from or max(from, start)
 end
 
 -- The tokens of a refill ahead are handed out over its period, in order.
 function interval_bucket.spread(state, limit, cost, from)
-  local period, lacks = first_period(state, limit, cost, period_of(state, limit, from))
-  if period == 1 then
+  local start, lacks = first_period(state, limit, cost, from)
+  if start == (state.start or start) then
     return from
   end
   local before = max(0, lacks + limit.count - limit.capacity)
-  return max(from, start_of(state, limit, period) + floor(before * limit.period_us / limit.count))
+  return max(from, start + floor(before * limit.period_us / limit.count))
 end
 
 -- The receipt is when the period of the start begins, and what the bucket lacks then.
 function interval_bucket.take(state, limit, cost, at)
-  state.start = state.start or at
-  local period = period_of(state, limit, at)
-  add(state, period, cost)
-  return start_of(state, limit, period), lacking(state, limit)[period]
+  local start = period_of(state, limit, at)
+  add(state, limit, start, cost)
+  return start, lacking(state, limit)[start]
 end
 
 function interval_bucket.overdraw(state, limit, cost, at)
-  interval_bucket.take(state, limit, cost, at)
-  local period, _, room = period_of(state, limit, at), lacking(state, limit)
-  add(state, period, -min(cost, max(0, -room[period])))
+  local start, _, room = interval_bucket.take(state, limit, cost, at), lacking(state, limit)
+  add(state, limit, start, -min(cost, max(0, -room[start])))
 end
 
 -- Those after which it takes as many refills as after the first.
 function interval_bucket.passing(state, limit, cost)
-  if #state.taken > 1 then
-    return 1
-  end
-  local refills = ceil((state.taken[1] + cost) / limit.count)
-  return floor((min(limit.capacity, refills * limit.count) - state.taken[1]) / cost)
+  local lacks = state.taken[state.start] or 0
+  local refills = ceil((lacks + cost) / limit.count)
+  return state.ends > (state.start or 0) + limit.period_us and 1
+    or floor((min(limit.capacity, refills * limit.count) - lacks) / cost)
 end
 
 -- How far ahead a slot may lie.
@@ -152,58 +145,50 @@ function interval_bucket.horizon(state, limit, now)
   return (state.start or now) + MAX_AHEAD * limit.period_us
 end
 
--- When the bucket is full again.
-local function full_at(state, limit, lacks)
-  return start_of(state, limit, #lacks) + ceil(lacks[#lacks] / limit.count) * limit.period_us
-end
-
 function interval_bucket.status(state, limit, now)
-  local lacks, room = lacking(state, limit)
-  return max(0, room[1]), state.start and full_at(state, limit, lacks) - now or 0
+  local _, room, full = lacking(state, limit)
+  return max(0, room[state.start] or limit.capacity), max(0, full - now)
 end
 
 -- When so many more tokens may have started, besides those that are to be left over: those
 -- of a refill evenly over its period, and after all slots ahead.
 function interval_bucket.due(state, limit, n, keep, now)
   local lacks, room = lacking(state, limit)
-  if n + keep <= room[1] then
+  local last = state.start and state.ends - limit.period_us or now
+  local beyond = (lacks[last] or 0) + n + keep - limit.capacity
+  if n + keep <= (room[state.start] or limit.capacity) then
     return now
   end
-  local beyond = lacks[#lacks] + n + keep - limit.capacity
   local refills = ceil(beyond / limit.count)
   local before = beyond - (refills - 1) * limit.count - 1
-  return max(now, (state.start or now) + (#lacks - 1 + refills) * limit.period_us
-    + floor(before * limit.period_us / limit.count))
+  return max(now, last + refills * limit.period_us + floor(before * limit.period_us / limit.count))
 end
 
 function interval_bucket.store(state, limit, now)
-  if not state.start then
-    return '', 0
+  local _, _, full = lacking(state, limit)
+  local taken = {}
+  for start = state.start or 0, state.ends - 1, limit.period_us do
+    taken[#taken + 1] = int(state.taken[start] or 0)
   end
-  return int(state.start) .. ':' .. table.concat(state.taken, ','), ttl_ms(full_at(state, limit, (lacking(state, limit))) - now)
+  return int(state.start or 0) .. ':' .. table.concat(taken, ','), max(0, ttl_ms(full - now))
 end
 
--- Takes back tokens of a take; of a period that ended only those that no refill has
--- brought back since.
-function interval_bucket.give_back(state, limit, tokens, _, now, start, lacks)
-  local period = state.start and floor((start - state.start) / limit.period_us) + 1
-  if not period then
-    return false
-  end
-  local most = period > 1 and (state.taken[period] or 0) or min(state.taken[1], lacks + (period - 1) * limit.count)
-  if min(tokens, most) <= 0 then
-    return false
-  end
-  add(state, max(1, period), -min(tokens, most))
-  forget(state, limit, now)
-  return true
-end
-
+-- What a start cost counts in its own period. Where that has ended, what it cost more is
+-- lacking now, and as much comes back as no refill has brought back since.
 function interval_bucket.adjust(state, limit, more, _, now, start, lacks)
-  if more < 0 then
-    return interval_bucket.give_back(state, limit, -more, nil, now, start, lacks)
+  local own = state.taken[start] and start or state.start
+  if more < 0 and own then
+    local refills = max(0, ceil((own - start) / limit.period_us))
+    local most = refills > 0 and lacks - refills * limit.count or math.huge
+    more = -max(0, min(-more, state.taken[own] or 0, most))
   end
-  state.start = state.start or now
-  add(state, 1, more)
-  return true
+  if more > 0 or own and more < 0 then
+    add(state, limit, own or now, more)
+    return true
+  end
+  return false
+end
+
+function interval_bucket.give_back(state, limit, cost, ...)
+  return interval_bucket.adjust(state, limit, -cost, ...)
 end
