@@ -166,27 +166,28 @@ local function put_off(state, limit, cost, at)
   end
 end
 
--- Changes the cost of a slot that was put off, and tells whether it did. A row can begin no
--- sooner than with the next slot, whichever of them costs less.
+-- Changes the cost of a slot that was put off, and tells whether it did. Which one of a row it
+-- was, nobody knows; so what is left of that begins later by what is given back.
 local function change_put_off(state, limit, more, at, now)
-  for place = #state.put_off, 1, -1 do
-    local slot = state.put_off[place]
-    local begins = slot.tat and after(limit, instant(slot.at), -more)
-    if not begins and slot.at == at then
-      slot.cost = slot.cost + more
-    elseif begins and slot.at <= at then
-      if more > 0 or at <= now or slot.cost + more < 0 or is_later(begins, slot.tat) then
-        return false
-      end
-      slot.at, slot.cost = told(begins), slot.cost + more
+  local slots, place = state.put_off, #state.put_off
+  while place > 0 and slots[place].at ~= at and not (slots[place].tat and slots[place].at < at) do
+    place = place - 1
+  end
+  local slot = slots[place]
+  if slot and slot.tat then
+    local begins = after(limit, instant(slot.at), -more)
+    if more > 0 or at <= now or is_later(begins, slot.tat) then
+      return false
     end
-    if begins and slot.at <= at or slot.at == at then
-      if slot.cost <= 0 then
-        table.remove(state.put_off, place)
-      end
-      return true
+    slot.at = told(begins)
+  end
+  if slot then
+    slot.cost = slot.cost + more
+    if slot.cost <= 0 then
+      table.remove(slots, place)
     end
   end
+  return slot ~= nil
 end
 
 -- The bucket keeps the share of it that was used. Slots ahead stay where they are, and new
@@ -209,20 +210,14 @@ function token_bucket.convert(was, its, limit, now)
 end
 
 function token_bucket.load(body, limit, now)
-  local state = { put_off = {}, free = {} }
-  local plain, slots = tonumber(body or 0), ''
-  if plain then -- mostly there is a TAT alone
-    state.tat = instant(plain)
-    return state
-  end
-  local tat, part, returned, latest
-  tat, part, returned, latest, slots = string.match(body, '^(%d+)%+?(%d*)~?(%d*)~?(%d*)([@;:%-%d]*)$')
-  state.tat, state.is_foreign = instant(tonumber(tat or 0), tonumber(part)), not tat
+  local tat, part, returned, latest, slots =
+    string.match(body or '0', '^(%d+)%+?(%d*)~?(%d*)~?(%d*)([@;:%-%d]*)$')
+  local state = { tat = instant(tonumber(tat or 0), tonumber(part)), put_off = {}, free = {}, is_foreign = not tat }
   if tat and latest ~= '' and latest + limit.full_us > now then
     state.returned, state.latest = tonumber(returned), tonumber(latest)
   end
   for mark, at, cost, us, its_part in string.gmatch(slots or '', '([@;])(%d+):(%d+):?(%d*):?(%-?%d*)') do
-    local slot = { at = tonumber(at), cost = tonumber(cost), tat = us ~= '' and instant(tonumber(us), tonumber(its_part)) or nil }
+    local slot = { at = at + 0, cost = cost + 0, tat = us ~= '' and instant(us + 0, its_part + 0) or nil }
     if mark == '@' or slot.at >= now then
       table.insert(mark == '@' and state.put_off or state.free, slot)
     end
@@ -309,6 +304,15 @@ local function highest_tat(state)
   return max(state.latest or 0, told(state.tat))
 end
 
+local function slots_text(mark, slots)
+  local text = ''
+  for _, slot in ipairs(slots) do
+    text = text .. string.format('%s%d:%d', mark, slot.at, slot.cost)
+      .. (slot.tat and string.format(':%d:%d', slot.tat.us, slot.tat.part) or '')
+  end
+  return text
+end
+
 function token_bucket.store(state, limit, now)
   local text = int(state.tat.us) .. (state.tat.part > 0 and '+' .. int(state.tat.part) or '')
   local matters = told(last_tat(state, limit))
@@ -316,13 +320,7 @@ function token_bucket.store(state, limit, now)
     text = string.format('%s~%d~%d', text, state.returned or 0, highest_tat(state))
     matters = max(matters, highest_tat(state) + limit.full_us)
   end
-  for mark, slots in pairs({ ['@'] = state.put_off, [';'] = state.free }) do
-    for _, slot in ipairs(slots) do
-      local tat = slot.tat and string.format(':%d:%d', slot.tat.us, slot.tat.part) or ''
-      text = text .. string.format('%s%d:%d', mark, slot.at, slot.cost) .. tat
-    end
-  end
-  return text, ttl_ms(matters - now)
+  return text .. slots_text('@', state.put_off) .. slots_text(';', state.free), ttl_ms(matters - now)
 end
 
 -- Takes tokens out of the TAT, all or as many of them as can be, of a take with that
