@@ -87,7 +87,7 @@ func onLimits() string {
 // makers returns the functions that make algorithms, for those that a call needs: to make
 // all of them would take longer than most calls.
 func makers() string {
-	text := "local make = {}\n" + function("spare", part("spare")+"return spare\n")
+	text := "local make = {}\n" + function("instants", part("instants")+"return instants\n")
 	for _, name := range algorithms() {
 		text += function(name, algorithm(name)+"return "+name+"\n")
 	}
