@@ -6,6 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/producer"
 )
 
@@ -38,9 +39,9 @@ func (c *complaints) add(e *producer.LineError) {
 
 func (c *complaints) finish() {
 	if left := c.bad - mostComplaints; left > 0 {
-		say(c.w, "and %s more", counted(left, "bad line"))
+		say(c.w, "and %s more", program.Counted(left, "bad line"))
 	}
 	if left := c.there - mostComplaints; left > 0 {
-		say(c.w, "and %s more already there", counted(left, "task"))
+		say(c.w, "and %s more already there", program.Counted(left, "task"))
 	}
 }

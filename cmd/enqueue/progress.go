@@ -2,11 +2,11 @@ package main
 
 import (
 	"io"
-	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
+
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // bar is a progress bar on a terminal, and nothing anywhere else.
@@ -15,7 +15,7 @@ type bar struct{ on *progressbar.ProgressBar }
 // newBar returns a bar up to total; -1 makes it a spinner. The total is in bytes
 // or in whatever unit says.
 func newBar(w io.Writer, unit string, total int64, bytes bool) *bar {
-	if !isTerminal(w) || total == 1 {
+	if !program.IsTerminal(w) || total == 1 {
 		return &bar{}
 	}
 	return &bar{progressbar.NewOptions64(total,
@@ -49,9 +49,4 @@ func (b *bar) close() {
 		_ = b.on.Finish()
 		b.on = nil
 	}
-}
-
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 func TestUsageErrors(t *testing.T) {
@@ -36,7 +38,7 @@ func TestUsageErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := runToEnd(t, test.env, test.args...)
-			assert.Equal(t, exitUsage, got.code)
+			assert.Equal(t, program.Usage, got.code)
 			assert.Empty(t, got.stdout)
 			for _, want := range append(test.want, "Run 'worker -h' for help.") {
 				assert.Contains(t, got.stderr, want)
