@@ -3,20 +3,39 @@ package backlog
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
+// benchmark measures what the options ask for. Tables come as they are made, JSON when all
+// is known.
+func benchmark(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
+	server, stop, err := harness.OpenRedis(ctx, o.redis)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	bench := &bench{redis: server, options: o, progress: harness.NewProgress(stderr), tables: stdout}
+	if o.json {
+		bench.tables = io.Discard
+	}
+	report, err := bench.run(ctx)
+	err = errors.Join(report.failed(), err)
+	if o.json {
+		return errors.Join(harness.WriteJSON(stdout, report), err)
+	}
+	return err
+}
+
 // bench is one run: scenarios, in each of which the contenders take turns.
 type bench struct {
 	redis    *redis.Options
 	options  *options
 	progress *harness.Progress
-	// head is called before the first scenario, table after each.
-	head  func(*report) error
-	table func(*section) error
+	tables   io.Writer
 
 	bullMQ      *bullMQFiles // once it is installed
 	withoutBull error        // why it can not be
@@ -37,7 +56,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 		Concurrency: b.options.concurrency,
 		Rounds:      b.options.rounds,
 	}
-	if err := b.head(report); err != nil {
+	if err := report.writeHead(b.tables); err != nil {
 		return report, err
 	}
 	b.progress.Total = len(b.options.chosen) * len(b.options.contenders()) * b.options.rounds
@@ -47,7 +66,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 		b.enter(ctx, section)
 		err := b.measure(ctx, section)
 		b.progress.Clear()
-		if err := errors.Join(b.table(section), err); err != nil {
+		if err := errors.Join(section.writeText(b.tables), err); err != nil {
 			return report, err
 		}
 	}

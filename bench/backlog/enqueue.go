@@ -90,15 +90,15 @@ func (t *turn) portions() (before, during []lane) {
 
 // enqueueBefore measures what enqueueing costs Redis.
 func (t *turn) enqueueBefore(ctx context.Context, lanes []lane) error {
-	before, err := t.meter.commands(ctx)
+	before, err := t.meter.Spent(ctx)
 	if err != nil {
 		return err
 	}
 	if err := t.enqueue(ctx, lanes, 0); err != nil {
 		return fmt.Errorf("enqueueing: %w", err)
 	}
-	after, err := t.meter.commands(ctx)
-	t.seen.perEnqueue = float64(after-before) / float64(tasksOf(lanes))
+	after, err := t.meter.Spent(ctx)
+	t.seen.perEnqueue = float64(after.Sub(before).Commands) / float64(tasksOf(lanes))
 	return err
 }
 
@@ -114,7 +114,7 @@ func (t *turn) enqueueDuring(ctx context.Context, lanes []lane) (<-chan error, f
 
 // discount takes off the count what enqueueing during the turn has cost.
 func (t *turn) discount(lanes []lane) {
-	t.meter.aside += int64(t.seen.perEnqueue * float64(tasksOf(lanes)))
+	t.meter.Discount(int64(t.seen.perEnqueue * float64(tasksOf(lanes))))
 }
 
 // retries are a task's options.

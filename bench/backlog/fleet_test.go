@@ -1,18 +1,18 @@
 package backlog
 
 import (
-	"context"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // shell is a worker that is a script.
-func shell(script string) func(context.Context) *exec.Cmd {
-	return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, "sh", "-c", script) }
+func shell(script string) func() (*harness.Worker, error) {
+	return func() (*harness.Worker, error) { return harness.StartWorker(jobVariable, nil, "sh", "-c", script) }
 }
 
 func TestFleetAddsUpWhatWorkersTell(t *testing.T) {

@@ -4,12 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
+
+// benchmark measures what the options ask for and prints it.
+func benchmark(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
+	server, stop, err := harness.OpenRedis(ctx, o.redis)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	stopProfile, err := harness.StartProfile(o.cpuProfile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopProfile()) }()
+
+	report, err := (&bench{redis: server, contenders: o.contenders(), options: o, progress: harness.NewProgress(stderr)}).run(ctx)
+	if o.json {
+		return errors.Join(harness.WriteJSON(stdout, report), err)
+	}
+	return errors.Join(report.writeText(stdout), err)
+}
 
 // bench is one run: cells of so many callers on so many keys, in each of which
 // the contenders take turns.
@@ -24,10 +45,13 @@ type bench struct {
 // every cell and at the end. With an error comes the report of what was measured
 // until then.
 func (b *bench) run(ctx context.Context) (_ *report, err error) {
-	admin := redis.NewClient(b.redis)
-	defer admin.Close()
+	meter, err := harness.NewMeter(context.WithoutCancel(ctx), b.redis)
+	if err != nil {
+		return nil, err
+	}
+	defer meter.Close()
 	defer func() {
-		err = errors.Join(err, admin.FlushDB(context.WithoutCancel(ctx)).Err())
+		err = errors.Join(err, meter.Client.FlushDB(context.WithoutCancel(ctx)).Err())
 		b.progress.Clear()
 	}()
 
@@ -35,12 +59,12 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 		Rounds: b.options.rounds,
 		Slice:  b.options.slice.String(),
 		Pool:   b.options.pool,
-		Redis:  harness.RedisVersion(ctx, admin),
+		Redis:  harness.RedisVersion(ctx, meter.Client),
 	}
 	b.progress.Total = len(b.contenders) * (1 + len(b.options.keys)*len(b.options.callers))
 	for _, keys := range b.options.keys {
 		for _, callers := range b.options.callers {
-			cell, err := b.cell(ctx, admin, callers, keys)
+			cell, err := b.cell(ctx, meter, callers, keys)
 			if err != nil {
 				return report, fmt.Errorf("%d callers on %d keys: %w", callers, keys, err)
 			}
@@ -49,7 +73,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 	}
 	for _, c := range b.contenders {
 		b.progress.Step("bytes per key, %s", c.name)
-		m, err := b.weigh(ctx, admin, c)
+		m, err := b.weigh(ctx, meter.Client, c)
 		if ctx.Err() != nil {
 			return report, ctx.Err()
 		}
@@ -62,8 +86,8 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 }
 
 // cell lets every contender have its turn in each round.
-func (b *bench) cell(ctx context.Context, admin *redis.Client, callers, keys int) ([]result, error) {
-	if err := admin.FlushDB(ctx).Err(); err != nil {
+func (b *bench) cell(ctx context.Context, meter *harness.Meter, callers, keys int) ([]result, error) {
+	if err := meter.Client.FlushDB(ctx).Err(); err != nil {
 		return nil, err
 	}
 	names := keyNames(keys)
@@ -76,7 +100,7 @@ func (b *bench) cell(ctx context.Context, admin *redis.Client, callers, keys int
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
 		// Connections are made and scripts are loaded before it counts.
-		if _, err := measure(ctx, admin, deciders[i], callers, keys, b.warmUp()); err != nil {
+		if _, err := measure(ctx, meter, deciders[i], callers, keys, b.warmUp()); err != nil {
 			return nil, err
 		}
 	}
@@ -84,7 +108,7 @@ func (b *bench) cell(ctx context.Context, admin *redis.Client, callers, keys int
 	for round := range b.options.rounds {
 		for i, c := range b.contenders {
 			b.progress.Show("%d callers on %d keys, round %d of %d: %s", callers, keys, round+1, b.options.rounds, c.name)
-			turn, err := measure(ctx, admin, deciders[i], callers, keys, b.options.slice)
+			turn, err := measure(ctx, meter, deciders[i], callers, keys, b.options.slice)
 			if err != nil {
 				return nil, err
 			}

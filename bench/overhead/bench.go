@@ -2,13 +2,14 @@ package overhead
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -18,35 +19,47 @@ import (
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
+// benchmark measures what the options ask for and prints it.
+func benchmark(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
+	server, stop, err := harness.OpenRedis(ctx, o.redis)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	report, err := (&bench{redis: server, options: o, progress: harness.NewProgress(stderr)}).run(ctx)
+	if o.json {
+		return errors.Join(harness.WriteJSON(stdout, report), err)
+	}
+	return errors.Join(report.writeText(stdout), err)
+}
+
 // bench is one run: one worker process, for which the kinds of tasks take turns.
 type bench struct {
 	redis    *redis.Options
 	options  *options
 	progress *harness.Progress
 
-	admin  *redis.Client
-	worker *process
-	aside  int64 // commands that are the bench's own
+	meter  *harness.Meter
+	worker *harness.Worker
 }
 
 // turn is what was measured of one turn.
 type turn struct {
-	tasks int
-	took  time.Duration
-	// worker and redis are the CPU time that each has spent.
-	worker, redis time.Duration
-	commands      int64
+	tasks  int
+	took   time.Duration
+	worker time.Duration // of CPU
+	redis  harness.Spent
 }
 
 // run measures until all is measured or ctx ends, and leaves the database empty. With an
 // error comes the report of what was measured until then.
 func (b *bench) run(ctx context.Context) (_ *report, err error) {
-	own := *b.redis
-	own.PoolSize = 1 // so that connecting is not counted
-	b.admin = redis.NewClient(&own)
-	defer b.admin.Close()
+	if b.meter, err = harness.NewMeter(context.WithoutCancel(ctx), b.redis); err != nil {
+		return nil, err
+	}
+	defer b.meter.Close()
 	report := &report{
-		Redis: harness.RedisVersion(ctx, b.admin), Tasks: b.options.tasks,
+		Redis: harness.RedisVersion(ctx, b.meter.Client), Tasks: b.options.tasks,
 		Concurrency: b.options.concurrency, Rounds: b.options.rounds,
 	}
 	folder, err := os.MkdirTemp("", "rampmeter-overhead-")
@@ -54,20 +67,23 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 		return report, err
 	}
 	defer func() {
-		err = errors.Join(err, b.worker.stop(), b.admin.FlushDB(context.WithoutCancel(ctx)).Err(), os.RemoveAll(folder))
+		if b.worker != nil {
+			err = errors.Join(err, b.worker.Stop())
+		}
+		err = errors.Join(err, b.meter.Client.FlushDB(context.WithoutCancel(ctx)).Err(), os.RemoveAll(folder))
 		b.progress.Clear()
 	}()
 	policies := filepath.Join(folder, "policies.yaml")
 	if err := os.WriteFile(policies, []byte(policiesFile()), 0o600); err != nil {
 		return report, err
 	}
-	j := &job{Redis: uri(b.redis), Policies: policies, Concurrency: b.options.concurrency, CPUProfile: b.options.cpuProfile}
+	j := &job{Redis: harness.URI(b.redis), Policies: policies, Concurrency: b.options.concurrency, CPUProfile: b.options.cpuProfile}
 	if !b.options.idle {
 		api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		defer api.Close()
 		j.API = api.URL
 	}
-	if b.worker, err = startWorker(j); err != nil {
+	if b.worker, err = harness.StartSelf(jobVariable, j); err != nil {
 		return report, err
 	}
 	return report, b.measure(ctx, report)
@@ -107,19 +123,28 @@ func (b *bench) turn(ctx context.Context, k kind, tasks int) (turn, error) {
 	if err := b.enqueue(ctx, k, tasks); err != nil {
 		return turn{}, fmt.Errorf("enqueueing: %w", err)
 	}
-	cpuBefore, commandsBefore, err := b.spent(ctx)
+	before, err := b.meter.Spent(ctx)
 	if err != nil {
 		return turn{}, err
 	}
-	done, err := b.worker.work(ctx, order{Kind: k.name, Tasks: tasks})
+	done, err := b.work(ctx, order{Kind: k.name, Tasks: tasks})
 	if err != nil {
 		return turn{}, err
 	}
-	cpu, commands, err := b.spent(ctx)
-	if err != nil {
-		return turn{}, err
+	after, err := b.meter.Spent(ctx)
+	return turn{tasks: tasks, took: done.Took, worker: done.CPU, redis: after.Sub(before)}, err
+}
+
+// work has the worker work off what is in the queue. When ctx ends first, the worker ends.
+func (b *bench) work(ctx context.Context, o order) (d done, err error) {
+	defer context.AfterFunc(ctx, b.worker.End)()
+	if err = json.NewEncoder(b.worker.Stdin).Encode(o); err == nil {
+		err = b.worker.Words.Decode(&d)
 	}
-	return turn{tasks: tasks, took: done.Took, worker: done.CPU, redis: cpu - cpuBefore, commands: commands - commandsBefore}, nil
+	if err != nil {
+		err = errors.Join(ctx.Err(), fmt.Errorf("the worker process ended: %w", err))
+	}
+	return d, err
 }
 
 // producers is how many enqueue at once.
@@ -140,23 +165,4 @@ func (b *bench) enqueue(ctx context.Context, k kind, tasks int) error {
 	}
 	all.Wait()
 	return errors.Join(failed...)
-}
-
-// spent is the CPU time that Redis has spent since it began, and the commands that it
-// was sent or that scripts called, without the bench's own.
-func (b *bench) spent(ctx context.Context) (cpu time.Duration, commands int64, err error) {
-	info, err := b.admin.InfoMap(ctx, "cpu", "stats").Result()
-	if err != nil {
-		return 0, 0, err
-	}
-	var errs []error
-	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
-		seconds, err := strconv.ParseFloat(info["CPU"][name], 64)
-		cpu += time.Duration(seconds * float64(time.Second))
-		errs = append(errs, err)
-	}
-	commands, err = strconv.ParseInt(info["Stats"]["total_commands_processed"], 10, 64)
-	commands -= b.aside
-	b.aside++ // this INFO, which counts itself from the next one on
-	return cpu, commands, errors.Join(append(errs, err)...)
 }

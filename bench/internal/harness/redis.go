@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"net/url"
 
 	"github.com/redis/go-redis/v9"
 
@@ -44,4 +45,16 @@ func RedisVersion(ctx context.Context, client *redis.Client) string {
 		return ""
 	}
 	return info["Server"]["redis_version"]
+}
+
+// URI is how worker processes are told of a Redis.
+func URI(options *redis.Options) string {
+	address := url.URL{Scheme: "redis", Host: options.Addr, Path: fmt.Sprintf("/%d", options.DB)}
+	if options.TLSConfig != nil {
+		address.Scheme = "rediss"
+	}
+	if options.Password != "" {
+		address.User = url.UserPassword(options.Username, options.Password)
+	}
+	return address.String()
 }
