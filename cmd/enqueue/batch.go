@@ -91,19 +91,18 @@ func (b *batchFile) run(ctx context.Context, s streams) error {
 	}
 	defer session.close()
 
-	bar := newBar(s.err, "bytes", size, true)
-	defer bar.close()
-	complaints := complaints{w: s.err, bar: bar}
-	b.config.Config = session.config
-	b.config.Report = complaints.add
-	b.config.Progress = func(p producer.Progress) { bar.set(p.Bytes) }
 	p, err := session.producer()
 	if err != nil {
 		return err
 	}
 	defer p.Close()
+	bar := newBar(s.err, "bytes", size, true)
+	complaints := complaints{w: s.err, bar: bar}
+	b.config.Config = session.config
+	b.config.Report = complaints.add
+	b.config.Progress = func(p producer.Progress) { _ = bar.Set64(p.Bytes) }
 	summary, err := p.Batch(ctx, input, b.config)
-	bar.close()
+	_ = bar.Finish()
 	complaints.finish()
 
 	say(s.out, "%s enqueued%s", program.Counted(summary.Enqueued, "task"), rest(summary))

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/hibiken/asynq"
+	"github.com/schollz/progressbar/v3"
 
 	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/producer"
@@ -17,7 +18,7 @@ const mostComplaints = 20
 // complaints tells of lines that became no new task.
 type complaints struct {
 	w          io.Writer
-	bar        *bar
+	bar        *progressbar.ProgressBar
 	bad, there int
 }
 
@@ -32,7 +33,7 @@ func (c *complaints) add(e *producer.LineError) {
 		}
 	}
 	if *count++; *count <= mostComplaints {
-		c.bar.clear()
+		_ = c.bar.Clear() // it comes back with the next line that is done
 		say(c.w, "%s %d: %s", kind, e.Line, reason)
 	}
 }

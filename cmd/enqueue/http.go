@@ -91,18 +91,17 @@ func (h *httpCall) run(ctx context.Context, s streams) error {
 	}
 	defer session.close()
 
-	bar := newBar(s.err, "tasks", int64(h.count), false)
-	defer bar.close()
 	p, err := session.producer()
 	if err != nil {
 		return err
 	}
 	defer p.Close()
+	bar := newBar(s.err, "tasks", int64(h.count), false)
 	summary, err := p.Repeat(ctx, h.entry, h.count, producer.BatchConfig{
 		Config: session.config, Strict: true,
-		Progress: func(p producer.Progress) { bar.set(int64(p.Enqueued)) },
+		Progress: func(p producer.Progress) { _ = bar.Set(p.Enqueued) },
 	})
-	bar.close()
+	_ = bar.Finish()
 	if refused, ok := errors.AsType[*producer.StrictError](err); ok {
 		return fmt.Errorf("nothing was enqueued: %w", refused.First.Err)
 	}
