@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // fleet is the worker processes of one turn, and what they have told. It is safe
 // for concurrent use.
 type fleet struct {
-	workers []*harness.Worker
+	workers []*program.Worker
 	readers sync.WaitGroup
 
 	mu       sync.Mutex
@@ -35,7 +35,7 @@ type pulse struct {
 
 // startFleet starts so many worker processes and returns when all of them wait to
 // go. The caller stops it.
-func startFleet(n, tasks int, start func() (*harness.Worker, error)) (*fleet, error) {
+func startFleet(n, tasks int, start func() (*program.Worker, error)) (*fleet, error) {
 	f := &fleet{seen: make([]bool, tasks), changed: make(chan struct{}, 1)}
 	for range n {
 		w, err := start()
@@ -45,7 +45,7 @@ func startFleet(n, tasks int, start func() (*harness.Worker, error)) (*fleet, er
 		f.workers = append(f.workers, w)
 		f.readers.Go(func() { f.listen(w) })
 	}
-	patience := time.NewTimer(harness.KillAfter)
+	patience := time.NewTimer(program.KillAfter)
 	defer patience.Stop()
 	for {
 		f.mu.Lock()
@@ -60,13 +60,13 @@ func startFleet(n, tasks int, start func() (*harness.Worker, error)) (*fleet, er
 		select {
 		case <-f.changed:
 		case <-patience.C:
-			return nil, errors.Join(fmt.Errorf("the workers were not ready in %s", harness.KillAfter), f.stop())
+			return nil, errors.Join(fmt.Errorf("the workers were not ready in %s", program.KillAfter), f.stop())
 		}
 	}
 }
 
 // listen hears a worker out.
-func (f *fleet) listen(from *harness.Worker) {
+func (f *fleet) listen(from *program.Worker) {
 	for {
 		var w word
 		err := from.Words.Decode(&w)
@@ -120,7 +120,7 @@ func (f *fleet) told() (attempts, distinct, done int, err error) {
 	return f.attempts, f.distinct, f.done, f.lost
 }
 
-// stop ends the workers and waits for them, at most harness.KillAfter.
+// stop ends the workers and waits for them, at most program.KillAfter.
 func (f *fleet) stop() error {
 	for _, w := range f.workers {
 		w.End()

@@ -7,12 +7,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // shell is a worker that is a script.
-func shell(script string) func() (*harness.Worker, error) {
-	return func() (*harness.Worker, error) { return harness.StartWorker(jobVariable, nil, "sh", "-c", script) }
+func shell(script string) func() (*program.Worker, error) {
+	return func() (*program.Worker, error) { return program.StartWorker(jobVariable, nil, "sh", "-c", script) }
 }
 
 func TestFleetAddsUpWhatWorkersTell(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // turn is one contender in one scenario, once.
@@ -104,10 +105,10 @@ func (t *turn) startFleet(folder string) (err error) {
 			return err
 		}
 	}
-	start := func() (*harness.Worker, error) { return harness.StartSelf(jobVariable, j) }
+	start := func() (*program.Worker, error) { return program.StartSelf(jobVariable, j) }
 	if j.Kind == bullMQ {
-		start = func() (*harness.Worker, error) {
-			return harness.StartWorker(jobVariable, j, t.bullMQ.node, t.bullMQ.script)
+		start = func() (*program.Worker, error) {
+			return program.StartWorker(jobVariable, j, t.bullMQ.node, t.bullMQ.script)
 		}
 	}
 	t.fleet, err = startFleet(t.options.workers, t.seen.tasks, start)

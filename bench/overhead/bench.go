@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // benchmark measures what the options ask for and prints it.
@@ -40,7 +41,7 @@ type bench struct {
 	progress *harness.Progress
 
 	meter  *harness.Meter
-	worker *harness.Worker
+	worker *program.Worker
 }
 
 // turn is what was measured of one turn.
@@ -83,7 +84,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 		defer api.Close()
 		j.API = api.URL
 	}
-	if b.worker, err = harness.StartSelf(jobVariable, j); err != nil {
+	if b.worker, err = program.StartSelf(jobVariable, j); err != nil {
 		return report, err
 	}
 	return report, b.measure(ctx, report)

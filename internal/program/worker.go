@@ -1,4 +1,4 @@
-package harness
+package program
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Worker is a process that works for the bench, until the end of its standard input.
+// Worker is a process that works for another, until the end of its standard input.
 type Worker struct {
 	// Stdin is how it is told what to do, Words what it says on its standard output.
 	Stdin io.WriteCloser
