@@ -115,15 +115,18 @@ func (w *onFirstWrite) Write(p []byte) (int, error) {
 func TestInterruptedRunTellsWhatItHas(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
+	session, err := harness.Open(t.Context(), server.URI(), io.Discard)
+	require.NoError(t, err)
 	require.NoError(t, server.Client().Set(t.Context(), "left", 1, time.Hour).Err())
 	ctx, cancel := context.WithCancel(t.Context())
 	o, err := command.Parse([]string{"-only", "waiting"}, none)
 	require.NoError(t, err)
 	tables := &onFirstWrite{do: cancel}
-	b := &bench{redis: server.Options(), options: o, progress: harness.NewProgress(io.Discard), tables: tables}
+	b := &bench{Session: session, options: o, tables: tables}
 	got, err := b.run(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotNil(t, got)
 	assert.Contains(t, tables.String(), "\none-lane: ")
+	require.NoError(t, session.Close())
 	assert.Zero(t, server.Client().DBSize(t.Context()).Val(), "a bench leaves nothing behind")
 }

@@ -23,12 +23,12 @@ func (t *turn) enqueue(ctx context.Context, lanes []lane, first int) error {
 		return nil
 	}
 	if t.contender.kind == bullMQ {
-		return t.bullMQ.enqueue(ctx, t.redis, lanes, first)
+		return t.bullMQ.enqueue(ctx, t.Redis, lanes, first)
 	}
 	if t.contender.atOnce {
 		return t.enqueueBatch(ctx, lanes, first)
 	}
-	client := asynq.NewClient(connection(t.redis))
+	client := asynq.NewClient(connection(t.Redis))
 	defer client.Close()
 	number := first
 	for _, lane := range lanes {
@@ -49,7 +49,7 @@ func (t *turn) enqueue(ctx context.Context, lanes []lane, first int) error {
 
 // enqueueBatch does the same by Rampmeter's producer, as a batch.
 func (t *turn) enqueueBatch(ctx context.Context, lanes []lane, first int) error {
-	client := redis.NewClient(t.redis)
+	client := redis.NewClient(t.Redis)
 	defer client.Close()
 	policies, err := policy.Parse("policies.yaml", []byte(t.contender.policiesFile(t.scenario.limit)))
 	if err != nil {
@@ -90,14 +90,14 @@ func (t *turn) portions() (before, during []lane) {
 
 // enqueueBefore measures what enqueueing costs Redis.
 func (t *turn) enqueueBefore(ctx context.Context, lanes []lane) error {
-	before, err := t.meter.Spent(ctx)
+	before, err := t.Meter.Spent(ctx)
 	if err != nil {
 		return err
 	}
 	if err := t.enqueue(ctx, lanes, 0); err != nil {
 		return fmt.Errorf("enqueueing: %w", err)
 	}
-	after, err := t.meter.Spent(ctx)
+	after, err := t.Meter.Spent(ctx)
 	t.seen.perEnqueue = float64(after.Sub(before).Commands) / float64(tasksOf(lanes))
 	return err
 }
@@ -114,7 +114,7 @@ func (t *turn) enqueueDuring(ctx context.Context, lanes []lane) (<-chan error, f
 
 // discount takes off the count what enqueueing during the turn has cost.
 func (t *turn) discount(lanes []lane) {
-	t.meter.Discount(int64(t.seen.perEnqueue * float64(tasksOf(lanes))))
+	t.Meter.Discount(int64(t.seen.perEnqueue * float64(tasksOf(lanes))))
 }
 
 // retries are a task's options.
@@ -129,7 +129,7 @@ func (s *scenario) retries(number int) []asynq.Option {
 // into the queue. Those without one stay where they are: they are put off to a
 // queue of their own while the others fail.
 func (t *turn) spend(ctx context.Context) error {
-	inspector := asynq.NewInspector(connection(t.redis))
+	inspector := asynq.NewInspector(connection(t.Redis))
 	defer inspector.Close()
 	tasks, err := inspector.ListPendingTasks("default", asynq.PageSize(t.seen.tasks))
 	if err != nil {
@@ -142,7 +142,7 @@ func (t *turn) spend(ctx context.Context) error {
 			}
 		}
 	}
-	if err := failOnce(ctx, connection(t.redis), inspector); err != nil {
+	if err := failOnce(ctx, connection(t.Redis), inspector); err != nil {
 		return err
 	}
 	if _, err := inspector.RunAllArchivedTasks("default"); err != nil {

@@ -131,7 +131,7 @@ func TestPoliciesFiles(t *testing.T) {
 
 func TestBullMQIsLeftOutWithTheReason(t *testing.T) {
 	t.Setenv("PATH", "")
-	b := &bench{options: &options{}, progress: &harness.Progress{}}
+	b := &bench{options: &options{}, Session: &harness.Session{Progress: &harness.Progress{}}}
 	c := contenderOf("BullMQ")
 	assert.Equal(t, "there is no node", b.unfit(t.Context(), c, scenarioOf("one-lane")))
 	assert.Contains(t, b.unfit(t.Context(), c, scenarioOf("per-tenant")), "free edition")

@@ -17,14 +17,13 @@ import (
 
 // turn is one contender in one scenario, once.
 type turn struct {
+	*harness.Session
+
 	scenario  *scenario
 	contender *contender
 	options   *options
-	redis     *redis.Options
 	bullMQ    *bullMQFiles // nil if it is not there
-	progress  *harness.Progress
 
-	meter *harness.Meter
 	api   *api
 	fleet *fleet
 	seen  observation
@@ -59,11 +58,7 @@ type parking struct {
 
 // run empties the database, fills the queue, and lets the workers have at it.
 func (t *turn) run(ctx context.Context) (err error) {
-	if t.meter, err = harness.NewMeter(ctx, t.redis); err != nil {
-		return err
-	}
-	defer t.meter.Close()
-	if err := t.meter.Client.FlushDB(ctx).Err(); err != nil {
+	if err := t.Meter.Client.FlushDB(ctx).Err(); err != nil {
 		return err
 	}
 	t.api = listenAPI()
@@ -90,13 +85,13 @@ func (t *turn) run(ctx context.Context) (err error) {
 	}
 	t.seen.calls = t.api.record()
 	t.seen.attempts, t.seen.tempo = t.fleet.attempts, t.fleet.tempo // nobody tells any more
-	return t.meter.Client.FlushDB(ctx).Err()
+	return t.Meter.Client.FlushDB(ctx).Err()
 }
 
 // startFleet starts the worker processes; folder is for what they read.
 func (t *turn) startFleet(folder string) (err error) {
 	j := &job{
-		Kind: t.contender.kind, Redis: harness.URI(t.redis), API: t.api.server.URL + "/" + t.scenario.takes(), Concurrency: t.options.concurrency,
+		Kind: t.contender.kind, Redis: harness.URI(t.Redis), API: t.api.server.URL + "/" + t.scenario.takes(), Concurrency: t.options.concurrency,
 		Limit: t.scenario.limit, Intervals: t.contender.intervals, Spread: t.contender.spread,
 	}
 	if j.Kind == rampmeter {
@@ -123,7 +118,7 @@ var idleFor = 3 * time.Second
 
 // watch lets the workers go, enqueues the rest, and looks on until the turn is over.
 func (t *turn) watch(ctx context.Context, rest []lane) error {
-	before, err := t.meter.Spent(ctx)
+	before, err := t.Meter.Spent(ctx)
 	if err != nil {
 		return err
 	}
@@ -151,7 +146,7 @@ func (t *turn) watch(ctx context.Context, rest []lane) error {
 			return err
 		}
 	}
-	after, err := t.meter.Spent(ctx)
+	after, err := t.Meter.Spent(ctx)
 	t.seen.commands = after.Sub(before).Commands
 	return err
 }
@@ -187,7 +182,7 @@ func (t *turn) look(ctx context.Context, before harness.Spent) (over bool, err e
 
 // park takes down that all tasks have been seen.
 func (t *turn) park(ctx context.Context, before harness.Spent, attempts, called int) error {
-	now, err := t.meter.Spent(ctx)
+	now, err := t.Meter.Spent(ctx)
 	if err != nil {
 		return err
 	}
@@ -195,8 +190,8 @@ func (t *turn) park(ctx context.Context, before harness.Spent, attempts, called 
 	if t.contender.kind != rampmeter {
 		return nil
 	}
-	return t.meter.Exclude(ctx, func() error {
-		t.seen.parked.bytes, err = memoryOfOurs(ctx, t.meter.Client)
+	return t.Meter.Exclude(ctx, func() error {
+		t.seen.parked.bytes, err = memoryOfOurs(ctx, t.Meter.Client)
 		return err
 	})
 }
@@ -220,8 +215,8 @@ func (t *turn) countArchived(ctx context.Context) error {
 	if t.contender.kind == bullMQ {
 		return nil
 	}
-	return t.meter.Exclude(ctx, func() error {
-		inspector := asynq.NewInspector(connection(t.redis))
+	return t.Meter.Exclude(ctx, func() error {
+		inspector := asynq.NewInspector(connection(t.Redis))
 		defer inspector.Close()
 		info, err := inspector.GetQueueInfo("default")
 		if err == nil {
@@ -232,7 +227,7 @@ func (t *turn) countArchived(ctx context.Context) error {
 }
 
 func (t *turn) show(what string) {
-	t.progress.Show("%s, %s: %s", t.scenario.name, t.contender.name, what)
+	t.Progress.Show("%s, %s: %s", t.scenario.name, t.contender.name, what)
 }
 
 func latest(a, b time.Time) time.Time {

@@ -110,16 +110,18 @@ func TestRunMeasuresEverything(t *testing.T) {
 func TestInterruptedRunTellsWhatItHas(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
+	session, err := harness.Open(t.Context(), server.URI(), io.Discard)
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := &bench{
-		redis:      server.Options(),
+		Session:    session,
 		contenders: others(),
 		options:    &options{rounds: 1, slice: time.Millisecond, callers: numbers{1}, keys: numbers{1}, pool: 1},
-		progress:   harness.NewProgress(io.Discard),
 	}
 	got, err := b.run(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotNil(t, got)
 	assert.Empty(t, got.Cells)
+	require.NoError(t, session.Close())
 }

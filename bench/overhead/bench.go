@@ -22,12 +22,13 @@ import (
 
 // benchmark measures what the options ask for and prints it.
 func benchmark(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
-	server, stop, err := harness.OpenRedis(ctx, o.redis)
+	session, err := harness.Open(ctx, o.redis, stderr)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	report, err := (&bench{redis: server, options: o, progress: harness.NewProgress(stderr)}).run(ctx)
+	defer func() { err = errors.Join(err, session.Close()) }()
+	report, err := (&bench{Session: session, options: o}).run(ctx)
+	session.Progress.Clear()
 	if o.json {
 		return errors.Join(harness.WriteJSON(stdout, report), err)
 	}
@@ -36,12 +37,10 @@ func benchmark(ctx context.Context, o *options, stdout, stderr io.Writer) (err e
 
 // bench is one run: one worker process, for which the kinds of tasks take turns.
 type bench struct {
-	redis    *redis.Options
-	options  *options
-	progress *harness.Progress
+	*harness.Session
 
-	meter  *harness.Meter
-	worker *program.Worker
+	options *options
+	worker  *program.Worker
 }
 
 // turn is what was measured of one turn.
@@ -52,33 +51,23 @@ type turn struct {
 	redis  harness.Spent
 }
 
-// run measures until all is measured or ctx ends, and leaves the database empty. With an
-// error comes the report of what was measured until then.
+// run measures until all is measured or ctx ends. With an error comes the report of what
+// was measured until then.
 func (b *bench) run(ctx context.Context) (_ *report, err error) {
-	if b.meter, err = harness.NewMeter(context.WithoutCancel(ctx), b.redis); err != nil {
-		return nil, err
-	}
-	defer b.meter.Close()
 	report := &report{
-		Redis: harness.RedisVersion(ctx, b.meter.Client), Tasks: b.options.tasks,
+		Redis: b.Version, Tasks: b.options.tasks,
 		Concurrency: b.options.concurrency, Rounds: b.options.rounds,
 	}
 	folder, err := os.MkdirTemp("", "rampmeter-overhead-")
 	if err != nil {
 		return report, err
 	}
-	defer func() {
-		if b.worker != nil {
-			err = errors.Join(err, b.worker.Stop())
-		}
-		err = errors.Join(err, b.meter.Client.FlushDB(context.WithoutCancel(ctx)).Err(), os.RemoveAll(folder))
-		b.progress.Clear()
-	}()
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	policies := filepath.Join(folder, "policies.yaml")
 	if err := os.WriteFile(policies, []byte(policiesFile()), 0o600); err != nil {
 		return report, err
 	}
-	j := &job{Redis: harness.URI(b.redis), Policies: policies, Concurrency: b.options.concurrency, CPUProfile: b.options.cpuProfile}
+	j := &job{Redis: harness.URI(b.Redis), Policies: policies, Concurrency: b.options.concurrency, CPUProfile: b.options.cpuProfile}
 	if !b.options.idle {
 		api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		defer api.Close()
@@ -87,6 +76,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 	if b.worker, err = program.StartSelf(jobVariable, j); err != nil {
 		return report, err
 	}
+	defer func() { err = errors.Join(err, b.worker.Stop()) }()
 	return report, b.measure(ctx, report)
 }
 
@@ -96,10 +86,10 @@ func (b *bench) measure(ctx context.Context, report *report) error {
 	chosen := b.options.kinds()
 	turns := make([][]turn, len(chosen))
 	defer func() { report.summarize(chosen, turns) }()
-	b.progress.Total = len(chosen) * (b.options.rounds + 1)
+	b.Progress.Total = len(chosen) * (b.options.rounds + 1)
 	for round := range b.options.rounds + 1 {
 		for i, k := range chosen {
-			b.progress.Step("%s", k.name)
+			b.Progress.Step("%s", k.name)
 			tasks := b.options.tasks
 			if round == 0 {
 				tasks = min(tasks, warmUp)
@@ -124,7 +114,7 @@ func (b *bench) turn(ctx context.Context, k kind, tasks int) (turn, error) {
 	if err := b.enqueue(ctx, k, tasks); err != nil {
 		return turn{}, fmt.Errorf("enqueueing: %w", err)
 	}
-	before, err := b.meter.Spent(ctx)
+	before, err := b.Meter.Spent(ctx)
 	if err != nil {
 		return turn{}, err
 	}
@@ -132,7 +122,7 @@ func (b *bench) turn(ctx context.Context, k kind, tasks int) (turn, error) {
 	if err != nil {
 		return turn{}, err
 	}
-	after, err := b.meter.Spent(ctx)
+	after, err := b.Meter.Spent(ctx)
 	return turn{tasks: tasks, took: done.Took, worker: done.CPU, redis: after.Sub(before)}, err
 }
 
@@ -152,7 +142,7 @@ func (b *bench) work(ctx context.Context, o order) (d done, err error) {
 const producers = 8
 
 func (b *bench) enqueue(ctx context.Context, k kind, tasks int) error {
-	shared := redis.NewClient(b.redis)
+	shared := redis.NewClient(b.Redis)
 	defer shared.Close()
 	client := asynq.NewClientFromRedisClient(shared)
 	var all sync.WaitGroup

@@ -1,5 +1,5 @@
 // Package program is what this module's programs share: flags that environment variables
-// stand in for, exit codes, signals and logs.
+// stand in for, exit codes, signals, logs, and processes that work for others.
 package program
 
 import (
