@@ -49,7 +49,7 @@ func (s *Schedule) problems() []policy.Problem {
 	for i := range s.Entries {
 		entry := &s.Entries[i]
 		for _, problem := range entry.problems() {
-			add(fieldPath(i, problem.Field), "%s", problem.Problem)
+			add(fieldPath(i, problem.Path), "%s", problem.Message)
 		}
 		if other, twice := first[entry.Name]; twice {
 			add(fieldPath(i, "name"), "%q is the name of schedule[%d] already", entry.Name, other)

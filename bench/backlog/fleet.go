@@ -22,9 +22,7 @@ type fleet struct {
 	done     int
 	seen     []bool // by the number of the task
 	distinct int    // how many are seen
-	ready    int
-	lost     error // why a worker ended by itself
-	changed  chan struct{}
+	lost     error  // why a worker ended by itself
 }
 
 // pulse is how many attempts a worker told of at a time, in tenths of a second.
@@ -36,33 +34,25 @@ type pulse struct {
 // startFleet starts so many worker processes and returns when all of them wait to
 // go. The caller stops it.
 func startFleet(n, tasks int, start func() (*program.Worker, error)) (*fleet, error) {
-	f := &fleet{seen: make([]bool, tasks), changed: make(chan struct{}, 1)}
+	f := &fleet{seen: make([]bool, tasks)}
 	for range n {
 		w, err := start()
 		if err != nil {
 			return nil, errors.Join(err, f.stop())
 		}
 		f.workers = append(f.workers, w)
+	}
+	defer time.AfterFunc(program.KillAfter, f.end).Stop()
+	for _, w := range f.workers {
+		var ready word
+		if err := w.Words.Decode(&ready); err != nil {
+			return nil, errors.Join(w.Failed(fmt.Errorf("was not ready to go: %w", err)), f.stop())
+		}
+	}
+	for _, w := range f.workers {
 		f.readers.Go(func() { f.listen(w) })
 	}
-	patience := time.NewTimer(program.KillAfter)
-	defer patience.Stop()
-	for {
-		f.mu.Lock()
-		ready, lost := f.ready, f.lost
-		f.mu.Unlock()
-		switch {
-		case lost != nil:
-			return nil, errors.Join(lost, f.stop())
-		case ready == n:
-			return f, nil
-		}
-		select {
-		case <-f.changed:
-		case <-patience.C:
-			return nil, errors.Join(fmt.Errorf("the workers were not ready in %s", program.KillAfter), f.stop())
-		}
-	}
+	return f, nil
 }
 
 // listen hears a worker out.
@@ -77,10 +67,6 @@ func (f *fleet) listen(from *program.Worker) {
 			f.lost = from.Failed(fmt.Errorf("ended: %w", err))
 		}
 		f.mu.Unlock()
-		select {
-		case f.changed <- struct{}{}:
-		default:
-		}
 		if err != nil {
 			return
 		}
@@ -89,9 +75,6 @@ func (f *fleet) listen(from *program.Worker) {
 
 // hear adds up. It needs the lock.
 func (f *fleet) hear(w word) {
-	if w.Ready {
-		f.ready++
-	}
 	f.tempo = append(f.tempo, pulse{time.Now(), len(w.Attempts)})
 	f.attempts += len(w.Attempts)
 	f.done += w.Done
@@ -120,11 +103,16 @@ func (f *fleet) told() (attempts, distinct, done int, err error) {
 	return f.attempts, f.distinct, f.done, f.lost
 }
 
-// stop ends the workers and waits for them, at most program.KillAfter.
-func (f *fleet) stop() error {
+// end tells the workers to end.
+func (f *fleet) end() {
 	for _, w := range f.workers {
 		w.End()
 	}
+}
+
+// stop ends the workers and waits for them, at most program.KillAfter.
+func (f *fleet) stop() error {
+	f.end()
 	f.readers.Wait()
 	var errs []error
 	for _, w := range f.workers {

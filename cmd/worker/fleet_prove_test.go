@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/internal/prove"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )

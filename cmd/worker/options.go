@@ -25,7 +25,7 @@ type options struct {
 	concurrency     int
 	queues          queueWeights
 	shutdownTimeout time.Duration
-	allowHosts      hostList
+	allowHosts      []string
 	httpTimeout     time.Duration
 	logLevel        zapcore.Level
 }
@@ -45,7 +45,7 @@ func (o *options) flags() *flag.FlagSet {
 	fs.IntVar(&o.concurrency, "concurrency", 50, "run or hold at most `N` tasks at once")
 	fs.Var(&o.queues, "queues", "queues to serve as `NAME=WEIGHT,...`; a queue of weight 6 is looked at\nsix times as often as one of weight 1")
 	fs.DurationVar(&o.shutdownTimeout, "shutdown-timeout", 8*time.Second, "`TIME` for running tasks to end on SIGTERM; the rest go back to their queue")
-	fs.Var(&o.allowHosts, "allow-hosts", "the only `HOSTS` that http:request may call, as host, host:port\nor *.domain, separated by commas; empty allows all")
+	fs.Func("allow-hosts", "the only `HOSTS` that http:request may call, as host, host:port\nor *.domain, separated by commas; empty allows all", o.readHosts)
 	fs.DurationVar(&o.httpTimeout, "http-timeout", 30*time.Second, "most `TIME` an http:request call may take, body included")
 	fs.Var(&o.logLevel, "log-level", "`LEVEL` from which on to log: debug, info, warn or error")
 	return fs

@@ -65,7 +65,7 @@ func TestEnvironmentStandsInForFlags(t *testing.T) {
 	assert.Equal(t, options{
 		config: "env.yaml", redis: "redis://env:1/2", listen: ":1", concurrency: 7,
 		queues: queueWeights{"a": 3, "b": 1}, shutdownTimeout: 9 * time.Second,
-		allowHosts: hostList{"a.example", "*.b.example"}, httpTimeout: 10 * time.Second, logLevel: zapcore.WarnLevel,
+		allowHosts: []string{"a.example", "*.b.example"}, httpTimeout: 10 * time.Second, logLevel: zapcore.WarnLevel,
 	}, fromEnv)
 
 	flagsWin, err := parseOptions([]string{
@@ -76,7 +76,7 @@ func TestEnvironmentStandsInForFlags(t *testing.T) {
 	assert.Equal(t, options{
 		config: "flag.yaml", embedded: true, listen: ":2", concurrency: 8,
 		queues: queueWeights{"c": 1}, shutdownTimeout: time.Second,
-		allowHosts: hostList{"c.example"}, httpTimeout: 2 * time.Second, logLevel: zapcore.DebugLevel,
+		allowHosts: []string{"c.example"}, httpTimeout: 2 * time.Second, logLevel: zapcore.DebugLevel,
 	}, flagsWin)
 
 	redisWins, err := parseOptions([]string{"-config", "x", "-redis", "redis://flag"}, env{"RAMPMETER_EMBEDDED": "true"}.get)
