@@ -96,24 +96,6 @@ func Read(api policy.API, status int, header http.Header, now time.Time) Answer 
 // that are there, as [policy.APIAuto] does, for others.
 func Knows(api policy.API) bool { return readers[api] != nil }
 
-// readers are how each API is read, after what all have in common: the Refusal has
-// its RetryAfter already.
-var readers = map[policy.API]func(*reader){
-	policy.APIAuto:      readAuto,
-	policy.APIGitHub:    readGitHub,
-	policy.APIIETF:      readIETF,
-	policy.APIShopify:   readShopify,
-	policy.APIStripe:    readStripe,
-	policy.APIHubSpot:   readHubSpot,
-	policy.APISlack:     func(*reader) {}, // nothing else is told
-	policy.APIX:         readX,
-	policy.APIOpenAI:    readOpenAI,
-	policy.APIAnthropic: readAnthropic,
-	policy.APIZendesk:   readZendesk,
-	policy.APIDiscord:   readDiscord,
-	policy.APIJira:      readJira,
-}
-
 // refusal settles what a status says by itself, for every API.
 func (r *reader) refusal() {
 	switch {

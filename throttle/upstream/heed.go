@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle"
@@ -89,7 +90,9 @@ func (r *Report) tell(ctx context.Context, reservation *throttle.Reservation, po
 func (r *Report) close(policy *policy.Policy, seen *throttle.Observation) {
 	refusal := *r.Refusal
 	wait := min(refusal.RetryAfter, policy.Upstream.LongestFreeze())
-	limit, known := limitFor(policy, throttle.Reading{Quota: refusal.Quota, Part: r.isPart(refusal.Quota)})
+	// A name may be that of a quota for some calls only.
+	isPart := slices.ContainsFunc(r.Quotas, func(q throttle.Reading) bool { return q.Part && q.Quota == refusal.Quota })
+	limit, known := limitFor(policy, throttle.Reading{Quota: refusal.Quota, Part: isPart})
 	switch refusal.Reason {
 	case Unavailable:
 		seen.Freeze = wait
@@ -102,7 +105,7 @@ func (r *Report) close(policy *policy.Policy, seen *throttle.Observation) {
 			seen.Close[limit] = wait
 		case known:
 			seen.Refused = true
-		case !hasRate(policy):
+		case len(rated(policy)) == 0:
 			seen.Freeze = wait
 		}
 	case TooManyAtOnce, Locked:
@@ -117,16 +120,6 @@ func (r *Report) close(policy *policy.Policy, seen *throttle.Observation) {
 func isWindowsEnd(quota throttle.Reading, wait time.Duration) bool {
 	return quota.Limit > 0 && quota.Remaining == 0 && !quota.Refills && quota.Reset > 0 &&
 		(wait-quota.Reset).Abs() <= time.Second
-}
-
-// isPart reports whether a name is that of a quota for some calls only.
-func (r *Report) isPart(quota string) bool {
-	for _, reading := range r.Quotas {
-		if reading.Quota == quota && reading.Part {
-			return true
-		}
-	}
-	return false
 }
 
 // RateLimited returns the error that defers the task of a call that was refused, or

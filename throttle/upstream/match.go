@@ -16,9 +16,7 @@ func limitFor(p *policy.Policy, quota throttle.Reading) (string, bool) {
 	if limit, ok := p.Upstream.Quotas[quota.Quota]; ok {
 		return limit, true
 	}
-	limits := slices.DeleteFunc(slices.Clone(p.Limits), func(l policy.Limit) bool {
-		return l.Algorithm == policy.Concurrency
-	})
+	limits := rated(p)
 	for i := range limits {
 		if limits[i].Name == quota.Quota {
 			return limits[i].Name, true
@@ -59,8 +57,9 @@ func withCost(limits []policy.Limit, quota string) []policy.Limit {
 	return fits
 }
 
-func hasRate(p *policy.Policy) bool {
-	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool {
-		return l.Algorithm != policy.Concurrency
+// rated returns the limits that a quota can correct.
+func rated(p *policy.Policy) []policy.Limit {
+	return slices.DeleteFunc(slices.Clone(p.Limits), func(l policy.Limit) bool {
+		return l.Algorithm == policy.Concurrency
 	})
 }

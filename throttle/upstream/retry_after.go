@@ -30,11 +30,11 @@ func RetryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 // retryAfter is RetryAfter, or zero, and names what made no sense.
 func (r *reader) retryAfter() time.Duration {
 	wait, ok := RetryAfter(r.header, r.now)
-	if !ok {
-		if _, there := r.text("Retry-After"); there {
-			r.malformed("Retry-After")
-		}
-		return 0
+	if ok {
+		return wait
 	}
-	return wait
+	if r.text("Retry-After") != "" {
+		r.malformed("Retry-After")
+	}
+	return 0
 }
