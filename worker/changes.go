@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,7 +20,7 @@ func changesOf(before, after *policy.Config) []string {
 			changes = append(changes, policy.Name+": added")
 			continue
 		}
-		changes = append(changes, differences(policy.Name, settings(was), settings(policy))...)
+		changes = append(changes, differences(policy.Name, was.Settings(), policy.Settings())...)
 	}
 	for i := range before.Policies {
 		if name := before.Policies[i].Name; after.Policy(name) == nil {
@@ -50,52 +49,6 @@ func differences(name string, before, after map[string]string) []string {
 		}
 	}
 	return changes
-}
-
-// settings are those of a policy that are not left out, by their keys in a policies
-// file; those of a limit behind its name.
-func settings(p *policy.Policy) map[string]string {
-	all := map[string]string{}
-	set := func(key string, value any) {
-		if text := fmt.Sprint(value); !slices.Contains([]string{"", "0", "0s", "0/0s", "map[]"}, text) {
-			all[key] = text
-		}
-	}
-	set("lane", p.Lane)
-	set("weights", p.Weights)
-	set("weight", p.Weight)
-	set("max_wait", p.Wait())
-	set("max_defer", p.MaxDefer)
-	set("overload", p.Overload)
-	if u := p.Upstream; u != nil {
-		set("upstream", cmp.Or(u.API, policy.APIAuto))
-		set("upstream.headroom", u.Headroom)
-		set("upstream.quotas", u.Quotas)
-		set("upstream.max_freeze", u.MaxFreeze)
-	}
-	for i := range p.Limits {
-		l := &p.Limits[i]
-		set(l.Name+".algorithm", l.Algorithm)
-		set(l.Name+".rate", l.Rate)
-		set(l.Name+".burst", l.Burst)
-		set(l.Name+".anchor", l.Anchor)
-		set(l.Name+".refill", l.Refill)
-		set(l.Name+".precision", l.Precision)
-		set(l.Name+".slots", l.Slots)
-		set(l.Name+".lease", l.Lease)
-		set(l.Name+".per", l.Per)
-		set(l.Name+".cost", l.Cost)
-		set(l.Name+".headroom", l.Headroom.Tokens)
-		set(l.Name+".headroom", percent(l.Headroom.Percent))
-	}
-	return all
-}
-
-func percent(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d%%", n)
 }
 
 func routes(list []policy.Route) string {

@@ -76,29 +76,23 @@ func (f *configFile) entries(it item, shape string) []item {
 		f.unreadable(it, "must be %s, but it is %s", shape, describe(node))
 		return nil
 	}
-	items, merges := f.ownEntries(it, node)
-	taken := map[string]bool{}
-	for _, entry := range items {
-		taken[entry.key] = true
-	}
-	merged := map[*yaml.Node]bool{node: true} // a mapping may merge itself
-	for len(merges) > 0 {
-		node, merges = merges[0], merges[1:]
-		if merged[node] {
+	var items []item
+	taken, read := map[string]bool{}, map[*yaml.Node]bool{} // a mapping may merge itself
+	for sources := []*yaml.Node{node}; len(sources) > 0; {
+		node, sources = sources[0], sources[1:]
+		if read[node] {
 			continue
 		}
-		merged[node] = true
-		more, inner := f.ownEntries(it, node)
-		for _, entry := range more {
+		read[node] = true
+		own, merges := f.ownEntries(it, node)
+		for _, entry := range own {
 			if !taken[entry.key] {
 				taken[entry.key] = true
+				f.lines[entry.path] = entry.line
 				items = append(items, entry)
 			}
 		}
-		merges = append(inner, merges...)
-	}
-	for _, entry := range items {
-		f.lines[entry.path] = entry.line
+		sources = append(merges, sources...)
 	}
 	return items
 }
@@ -151,27 +145,21 @@ func (f *configFile) list(it item, shape string) []item {
 	return items
 }
 
-// text reads a single value as it is written; a number is a text as well. What
-// is empty is left to be found missing.
+// needed are the keys without a default. What is empty there is found missing later.
+var needed = []string{"name", "algorithm", "rate", "slots", "task", "policy"}
+
+// text reads a single value as it is written; a number is a text as well. A key that has
+// a default may be left out, but not left empty.
 func (f *configFile) text(it item) string {
-	node := resolve(it.node)
-	switch {
+	switch node := resolve(it.node); {
 	case node.Kind != yaml.ScalarNode:
 		f.unreadable(it, "must be a single value, but it is %s", describe(node))
-		return ""
-	case node.ShortTag() == "!!null":
-		return ""
-	}
-	return node.Value
-}
-
-// option is text for a key that may be left out, but not left empty.
-func (f *configFile) option(it item) string {
-	text := f.text(it)
-	if text == "" && !f.unread[it.path] {
+	case node.ShortTag() != "!!null" && node.Value != "":
+		return node.Value
+	case !slices.Contains(needed, it.key):
 		f.unreadable(it, "the value is empty; write one, or remove the key for its default")
 	}
-	return text
+	return ""
 }
 
 // resolve follows an alias to what it stands for.

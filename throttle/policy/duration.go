@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"strings"
 	"time"
@@ -61,10 +62,15 @@ func parseDuration(s string) (time.Duration, error) {
 	if negative {
 		sum.Neg(sum)
 	}
-	if !sum.IsInt() {
+	switch {
+	case !sum.IsInt():
 		return 0, errors.New("there is less than a microsecond; write whole ones, as in 15us")
+	case sum.Num().IsInt64():
+		return time.Duration(sum.Num().Int64()), nil
+	case negative:
+		return math.MinInt64, nil
 	}
-	return time.Duration(clamp(sum.Num())), nil
+	return math.MaxInt64, nil
 }
 
 var errNoDuration = errors.New("there is no duration; write one such as 500ms, 15m or 1h30m")

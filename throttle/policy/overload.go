@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // Overload names a strategy for overload: what becomes of a task whose start is
 // further off than its policy's MaxDefer, or comes after the task's own deadline.
@@ -29,9 +26,6 @@ const (
 	// OverloadDegrade runs a fallback in place of the task's handler.
 	OverloadDegrade Overload = "degrade"
 )
-
-// overloads are all of them, as a policies file has them.
-var overloads = []string{string(OverloadPark), string(OverloadReject), string(OverloadDrop), string(OverloadDegrade)}
 
 // The bounds of MaxDefer.
 const (
@@ -65,26 +59,16 @@ func (p *Policy) LongestDefer() time.Duration {
 
 func (f *findings) overload(path string, p *Policy) {
 	if p.Overload != "" {
-		if err := checkWord("overload strategy", string(p.Overload), overloads...); err != nil {
-			f.add(join(path, "overload"), "%v", err)
-		}
+		f.check(join(path, "overload"), checkWord("overload strategy", p.Overload,
+			OverloadPark, OverloadReject, OverloadDrop, OverloadDegrade))
 	}
-	if p.MaxDefer != 0 {
-		if err := checkMaxDefer(p.MaxDefer); err != nil {
-			f.add(join(path, "max_defer"), "%v", err)
-		}
-	}
-}
-
-// checkMaxDefer tells what is wrong with a max_defer that was given, or returns nil.
-func checkMaxDefer(d time.Duration) error {
-	switch {
-	case d <= 0:
-		return errors.New("the max_defer must be longer than zero; to defer nothing, remove it and write overload: reject")
+	at := join(path, "max_defer")
+	switch d := p.MaxDefer; {
+	case d < 0 || f.zeros[at]:
+		f.add(at, "the max_defer must be longer than zero; to defer nothing, remove it and write overload: reject")
 	case d > MaxMaxDefer:
-		return errors.New("the max_defer must be at most 366d; leave it out for no bound")
+		f.add(at, "the max_defer must be at most 366d; leave it out for no bound")
 	case d%time.Microsecond != 0:
-		return errors.New("the max_defer must be whole microseconds")
+		f.add(at, "the max_defer must be whole microseconds")
 	}
-	return nil
 }

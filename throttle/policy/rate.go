@@ -3,8 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"math"
-	"math/big"
+	"strconv"
 	"strings"
 )
 
@@ -71,20 +70,9 @@ func (r Rate) valid() bool { return r.check() == nil }
 // parseWhole reads a whole number written in digits. One too large for an int64
 // comes back as the nearest int64, which is beyond every bound as well.
 func parseWhole(s string) (int64, error) {
-	number, ok := new(big.Int).SetString(s, 10)
-	if !ok || s[0] == '+' {
+	number, err := strconv.ParseInt(s, 10, 64)
+	if errors.Is(err, strconv.ErrSyntax) || s[0] == '+' {
 		return 0, fmt.Errorf("%s is not a whole number in plain digits", quote(s))
 	}
-	return clamp(number), nil
-}
-
-// clamp returns the int64 nearest to n.
-func clamp(n *big.Int) int64 {
-	switch {
-	case n.IsInt64():
-		return n.Int64()
-	case n.Sign() < 0:
-		return math.MinInt64
-	}
-	return math.MaxInt64
+	return number, nil
 }

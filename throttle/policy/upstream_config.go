@@ -2,10 +2,8 @@ package policy
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -15,18 +13,18 @@ import (
 // (upstream.Transport, worker.Middleware) does that.
 type Upstream struct {
 	// API is how the upstream tells. Empty means APIAuto.
-	API API
+	API API `key:"api"`
 	// Headroom is how many tokens of the upstream's quota to leave alone, for other
 	// programs that spend the same quota between two of our calls. Zero means none.
-	Headroom int64
+	Headroom int64 `key:"headroom"`
 	// Quotas says for names of the upstream's quotas which limit each corrects, as in
 	// {"tokens": "per-minute"}. A quota that is not among them corrects the limit of
 	// its own name, else the only one, else the one with its window, else the one with
 	// the longest period.
-	Quotas map[string]string
+	Quotas map[string]string `key:"quotas"`
 	// MaxFreeze bounds for how long one response can close anything. Zero means
 	// DefaultMaxFreeze.
-	MaxFreeze time.Duration
+	MaxFreeze time.Duration `key:"max_freeze"`
 }
 
 // DefaultMaxFreeze is for how long a response can close a policy or a key when the
@@ -47,24 +45,16 @@ func (f *findings) upstream(path string, p *Policy) {
 		return
 	}
 	if u.API != "" {
-		var names []string
-		for _, api := range APIs() {
-			names = append(names, string(api))
-		}
-		if err := checkWord("API", string(u.API), names...); err != nil {
-			f.add(join(path, "api"), "%v", err)
-		}
+		f.check(join(path, "api"), checkWord("API", u.API, APIs()...))
 	}
 	if u.Headroom < 0 || u.Headroom > MaxCount {
 		f.add(join(path, "headroom"), "the headroom is %d tokens, not from 0 to %d", u.Headroom, MaxCount)
 	}
-	if u.MaxFreeze < 0 || u.MaxFreeze > MaxMaxFreeze {
-		f.add(join(path, "max_freeze"), "%s is not from 0s to %s", u.MaxFreeze, MaxMaxFreeze)
+	if at := join(path, "max_freeze"); u.MaxFreeze < 0 || u.MaxFreeze > MaxMaxFreeze || f.zeros[at] {
+		f.add(at, "%q is not a time from above 0s to %s", u.MaxFreeze, MaxMaxFreeze)
 	}
 	for _, quota := range slices.Sorted(maps.Keys(u.Quotas)) {
-		if err := p.CheckRated(u.Quotas[quota]); err != nil {
-			f.add(join(join(path, "quotas"), quota), "%v", err)
-		}
+		f.check(join(join(path, "quotas"), quota), p.CheckRated(u.Quotas[quota]))
 	}
 }
 
@@ -78,13 +68,8 @@ func (p *Policy) CheckRated(limit string) error {
 			limits = append(limits, p.Limits[i].Name)
 		}
 	}
-	switch meant := nearest(limit, limits); {
-	case slices.Contains(limits, limit):
-		return nil
-	case meant != "":
-		return fmt.Errorf("unknown limit %s; did you mean %s?", quote(limit), quote(meant))
-	case len(limits) == 0:
+	if len(limits) == 0 {
 		return errors.New("the policy has no limit with a rate for a quota to correct")
 	}
-	return fmt.Errorf("unknown limit %s; use one of %s", quote(limit), strings.Join(limits, ", "))
+	return checkWord("limit", limit, limits...)
 }

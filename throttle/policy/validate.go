@@ -8,25 +8,37 @@ import (
 // Validate checks all that ReadFile and Parse check, for a Config built in Go.
 // It returns nil or a *ConfigError with every problem, and changes nothing.
 func (c *Config) Validate() error {
-	if problems := c.problems(); len(problems) > 0 {
+	if problems := c.problems(nil); len(problems) > 0 {
 		return &ConfigError{Problems: problems}
 	}
 	return nil
 }
 
 // findings collects problems that have no lines yet.
-type findings []Problem
-
-func (f *findings) add(path, format string, args ...any) {
-	*f = append(*f, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+type findings struct {
+	problems []Problem
+	// zeros are the paths where somebody has written a zero, which in a Config stands for
+	// a default.
+	zeros map[string]bool
 }
 
-// problems applies every rule that can be told from the values alone.
-func (c *Config) problems() []Problem {
+func (f *findings) add(path, format string, args ...any) {
+	f.problems = append(f.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// check adds an error, unless it is nil.
+func (f *findings) check(path string, err error) {
+	if err != nil {
+		f.add(path, "%v", err)
+	}
+}
+
+// problems applies every rule that can be told from the values alone, and from zeros.
+func (c *Config) problems(zeros map[string]bool) []Problem {
 	if c == nil {
 		c = &Config{}
 	}
-	var found findings
+	found := findings{zeros: zeros}
 	if len(c.Policies) == 0 {
 		found.add("policies", "there is no policy; define at least one, with its limits")
 	}
@@ -41,7 +53,7 @@ func (c *Config) problems() []Problem {
 		found.policy(path, p)
 	}
 	found.routes(c)
-	return found
+	return found.problems
 }
 
 func (f *findings) policy(path string, p *Policy) {
@@ -91,17 +103,12 @@ func (f *findings) limit(path string, l *Limit) {
 		f.name(join(path, "name"), l.Name)
 	}
 
-	if err := checkAlgorithm(l.Algorithm); err != nil {
-		f.add(join(path, "algorithm"), "%v", err)
-	}
+	f.check(join(path, "algorithm"), checkAlgorithm(l.Algorithm))
 	for _, key := range algorithmKeys {
-		if err := key.judge(l); err != nil {
-			f.add(join(path, key.name), "%v", err)
-		}
+		at := join(path, key.name)
+		f.check(at, key.judge(l, f.zeros[at]))
 	}
-	if err := l.checkHeadroom(); err != nil {
-		f.add(join(path, "headroom"), "%v", err)
-	}
+	f.check(join(path, "headroom"), l.checkHeadroom())
 }
 
 var simpleName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)

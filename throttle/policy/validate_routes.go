@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 func (f *findings) routes(c *Config) {
 	var names []string
@@ -16,12 +13,8 @@ func (f *findings) routes(c *Config) {
 		switch {
 		case r.Policy == "":
 			f.add(join(path, "policy"), "the policy is missing; name the one these tasks must pass")
-		case len(names) == 0 || slices.Contains(names, r.Policy):
-			// With no policy at all, one message about that is enough.
-		case nearest(r.Policy, names) != "":
-			f.add(join(path, "policy"), "unknown policy %s; did you mean %s?", quote(r.Policy), quote(nearest(r.Policy, names)))
-		default:
-			f.add(join(path, "policy"), "unknown policy %s; use one of %s", quote(r.Policy), strings.Join(names, ", "))
+		case len(names) > 0: // with no policy at all, one message about that is enough
+			f.check(join(path, "policy"), checkWord("policy", r.Policy, names...))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 )
@@ -9,7 +10,7 @@ import (
 // MaxWeight is the largest weight of a lane.
 const MaxWeight = 1000
 
-// checkWeight tells what is wrong with a weight that was given, or returns nil.
+// checkWeight tells what is wrong with a weight, or returns nil.
 func checkWeight(weight int64) error {
 	if weight < 1 || weight > MaxWeight {
 		return fmt.Errorf("the weight is %d, but must be from 1 to %d", weight, MaxWeight)
@@ -25,15 +26,8 @@ func (f *findings) weights(path string, p *Policy) {
 	if p.Lane == "" && len(p.Weights) > 0 {
 		f.add(join(path, "weights"), "weights are those of lanes, but the policy has no lane; add one, as in lane: installation")
 	}
-	lanes := make([]string, 0, len(p.Weights))
-	for lane := range p.Weights {
-		lanes = append(lanes, lane)
-	}
-	slices.Sort(lanes)
-	for _, lane := range lanes {
-		if err := checkWeight(p.Weights[lane]); err != nil {
-			f.add(join(join(path, "weights"), lane), "%v", err)
-		}
+	for _, lane := range slices.Sorted(maps.Keys(p.Weights)) {
+		f.check(join(join(path, "weights"), lane), checkWeight(p.Weights[lane]))
 	}
 }
 
