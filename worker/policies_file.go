@@ -1,12 +1,8 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -29,21 +25,15 @@ type policiesFile struct {
 	take func(*policy.Config, error) error
 
 	mu    sync.Mutex // held while the file is taken
-	seen  *look      // the last one
-	taken *look      // the last one that something was made of
+	seen  look       // the last one
+	taken look       // the last one that something was made of
 }
 
-// look is what was found in place of a file.
+// look is what was found in place of a file: its content, or why there is none. The zero
+// value is nothing that anybody found.
 type look struct {
-	content []byte
-	err     error
-}
-
-func (l *look) equals(other *look) bool {
-	if other == nil || (l.err == nil) != (other.err == nil) {
-		return false
-	}
-	return bytes.Equal(l.content, other.content) && (l.err == nil || l.err.Error() == other.err.Error())
+	isFound          bool
+	content, problem string
 }
 
 // watch takes the file until ctx ends.
@@ -65,15 +55,15 @@ func (f *policiesFile) watch(ctx context.Context) {
 func (f *policiesFile) poll() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := lookAt(f.path)
-	calm := now.equals(f.seen)
+	now, err := f.look()
+	isCalm := now == f.seen
 	f.seen = now
 	switch {
-	case now.equals(f.taken):
-	case !calm:
+	case now == f.taken:
+	case !isCalm:
 		return fileCalms
 	default:
-		_ = f.takeNow(now) // take has told of it
+		_ = f.takeNow(now, err) // take has told of it
 	}
 	return filePoll
 }
@@ -82,31 +72,23 @@ func (f *policiesFile) poll() time.Duration {
 func (f *policiesFile) reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.takeNow(lookAt(f.path))
+	return f.takeNow(f.look())
 }
 
-func (f *policiesFile) takeNow(now *look) error {
+func (f *policiesFile) takeNow(now look, err error) error {
 	f.taken = now
-	if now.err != nil {
-		return f.take(nil, fmt.Errorf("policies file: %w", now.err))
+	if err != nil {
+		return f.take(nil, err)
 	}
-	return f.take(policy.Parse(f.path, now.content))
+	return f.take(policy.Parse(f.path, []byte(now.content)))
 }
 
-// mostRead is as much of a file as it takes for policy.Parse to find it too long.
-const mostRead = 1<<20 + 1
-
-func lookAt(path string) *look {
-	file, err := os.Open(path)
+func (f *policiesFile) look() (look, error) {
+	content, err := policy.Content(f.path)
 	if err != nil {
-		return &look{err: err}
+		return look{problem: err.Error()}, err
 	}
-	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, mostRead))
-	if err != nil {
-		return &look{err: err}
-	}
-	return &look{content: content}
+	return look{isFound: true, content: string(content)}, nil
 }
 
 // errNoFile is the error of a Reload where there is no file.

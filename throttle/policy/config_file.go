@@ -20,6 +20,16 @@ const maxFileSize = 1 << 20
 // file's content is at fault, with every problem and its line; otherwise it wraps
 // the reason why the file could not be read.
 func ReadFile(path string) (*Config, error) {
+	data, err := Content(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Content returns what is in a policies file, for Parse: no more than it takes to find
+// it too long.
+func Content(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("policies file: %w", err)
@@ -29,7 +39,7 @@ func ReadFile(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policies file: %w", err)
 	}
-	return Parse(path, data)
+	return data, nil
 }
 
 // Parse reads and checks the content of a policies file. The name is what
