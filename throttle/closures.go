@@ -1,6 +1,8 @@
 package throttle
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -24,11 +26,7 @@ func (c *closures) close(key string, d time.Duration) {
 	if c.closed == nil {
 		c.closed = map[string]closure{}
 	}
-	for other, of := range c.closed { // what is over is forgotten
-		if !now.Before(of.until) {
-			delete(c.closed, other)
-		}
-	}
+	maps.DeleteFunc(c.closed, func(_ string, of closure) bool { return !now.Before(of.until) }) // what is over is forgotten
 	// Hearing of it again is no news: who asked since then knows.
 	if until := now.Add(d); c.closed[key].until.Add(sameClosure).Before(until) {
 		c.closed[key] = closure{since: now, until: until}
@@ -58,13 +56,5 @@ func (c *closures) overtook(received, now time.Time, keys func() []string) bool 
 		of, ok := c.closed[key]
 		return ok && received.Before(of.since) && now.Before(of.until)
 	}
-	if isOf("") {
-		return true
-	}
-	for _, key := range keys() {
-		if isOf(key) {
-			return true
-		}
-	}
-	return false
+	return isOf("") || slices.ContainsFunc(keys(), isOf)
 }

@@ -1,10 +1,12 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rampmeter/rampmeter/internal/line"
@@ -196,13 +198,7 @@ func (c *policyCalls) said(limit *policy.Limit, o Observation, now time.Time, he
 	if learned.Absurd {
 		return nothing
 	}
-	date := o.Date
-	if date.IsZero() {
-		date = now
-		if !o.Received.IsZero() {
-			date = o.Received
-		}
-	}
+	date := cmp.Or(o.Date, o.Received, now)
 	kind := 1
 	if reading.Refills {
 		kind = 2
@@ -247,9 +243,6 @@ func closing(limit *policy.Limit, o Observation) int64 {
 
 // declaredName is the name of the limit that one about the upstream stands beside.
 func declaredName(l *policy.Limit) string {
-	suffix := HeldByUpstream
-	if l.Algorithm == pace {
-		suffix = HeldByPace
-	}
-	return l.Name[:len(l.Name)-len(suffix)]
+	name, _, _ := strings.Cut(l.Name, "/") // which no declared name has
+	return name
 }

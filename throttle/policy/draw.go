@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -15,12 +16,12 @@ func (p *Policy) Draw(limit *Limit, attributes map[string]string) (key string, c
 			return "", 0, unfit(p, limit, limit.Per, "is missing")
 		}
 	}
-	cost = 1
-	if text, ok := attributes[limit.Cost]; ok && limit.Cost != "" {
-		cost, err = strconv.ParseInt(text, 10, 64)
-		if err != nil || cost < 1 {
-			return "", 0, unfit(p, limit, limit.Cost, fmt.Sprintf("is %q, not a whole number above 0", shorten(text)))
-		}
+	cost, given, problem := wholeIn(attributes, limit.Cost, 1, math.MaxInt64, "whole number")
+	switch {
+	case problem != "":
+		return "", 0, unfit(p, limit, limit.Cost, problem)
+	case !given:
+		cost = 1
 	}
 	kept := limit.Kept()
 	if IsUrgent(attributes) {
@@ -40,28 +41,32 @@ const maxActualCost = MaxBurst
 // limits, which may be nothing. It is not given where the attribute of the limit's cost is
 // missing, or where the limit has none. The error is an [*AttributeError].
 func (p *Policy) ActualCost(limit *Limit, attributes map[string]string) (cost int64, given bool, err error) {
-	text, ok := attributes[limit.Cost]
-	if !ok || limit.Cost == "" {
-		return 0, false, nil
+	cost, given, problem := wholeIn(attributes, limit.Cost, 0, maxActualCost, "whole number")
+	if problem != "" {
+		return 0, false, unfit(p, limit, limit.Cost, problem)
 	}
-	cost, err = strconv.ParseInt(text, 10, 64)
-	if err != nil || cost < 0 || cost > maxActualCost {
-		return 0, false, unfit(p, limit, limit.Cost,
-			fmt.Sprintf("is %q, not a whole number from 0 to %d", shorten(text), maxActualCost))
+	return cost, given, nil
+}
+
+// wholeIn reads the whole number in an attribute, if there is one, or tells the problem
+// with it. An empty name is that of no attribute.
+func wholeIn(attributes map[string]string, name string, least, most int64, what string) (n int64, given bool, problem string) {
+	text, given := attributes[name]
+	if name == "" || !given {
+		return 0, false, ""
 	}
-	return cost, true, nil
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err == nil && n >= least && n <= most:
+		return n, true, ""
+	case most == math.MaxInt64:
+		return 0, true, fmt.Sprintf("is %s, not a %s above %d", quote(text), what, least-1)
+	}
+	return 0, true, fmt.Sprintf("is %s, not a %s from %d to %d", quote(text), what, least, most)
 }
 
 func unfit(policy *Policy, limit *Limit, attribute, problem string) error {
 	return &AttributeError{Policy: policy.Name, Limit: limit.Name, Attribute: attribute, Problem: problem}
-}
-
-func shorten(text string) string {
-	const most = 40
-	if len(text) > most {
-		return text[:most] + "..."
-	}
-	return text
 }
 
 // AttributeError says that a task does not carry what a limit needs: the

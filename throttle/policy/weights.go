@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 )
 
 // MaxWeight is the largest weight of a lane.
@@ -35,12 +34,11 @@ func (f *findings) weights(path string, p *Policy) {
 // what the attribute says, or else the policy, or else 1. The error is an
 // [*AttributeError].
 func (p *Policy) WeightOf(attributes map[string]string) (int64, error) {
-	if text, ok := attributes[p.Weight]; ok && p.Weight != "" {
-		weight, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || checkWeight(weight) != nil {
-			return 0, &AttributeError{Policy: p.Name, Attribute: p.Weight,
-				Problem: fmt.Sprintf("is %q, not a weight from 1 to %d", shorten(text), MaxWeight)}
-		}
+	weight, given, problem := wholeIn(attributes, p.Weight, 1, MaxWeight, "weight")
+	switch {
+	case problem != "":
+		return 0, &AttributeError{Policy: p.Name, Attribute: p.Weight, Problem: problem}
+	case given:
 		return weight, nil
 	}
 	return max(1, p.Weights[attributes[p.Lane]]), nil

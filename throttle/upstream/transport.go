@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -52,17 +53,22 @@ type attributesKey struct{}
 // WithAttributes returns a context whose calls have these attributes, besides those
 // that the context has already: whose count they go to, and what they cost.
 func WithAttributes(ctx context.Context, attributes map[string]string) context.Context {
-	all := maps.Clone(attributesOf(ctx))
-	if all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, attributes)
-	return context.WithValue(ctx, attributesKey{}, all)
+	return context.WithValue(ctx, attributesKey{}, merged(attributesOf(ctx), attributes))
 }
 
 func attributesOf(ctx context.Context) map[string]string {
 	attributes, _ := ctx.Value(attributesKey{}).(map[string]string)
 	return attributes
+}
+
+// merged has the attributes of both, those of the second in case of doubt; nil if both are.
+func merged(first, second map[string]string) map[string]string {
+	if first == nil {
+		return maps.Clone(second)
+	}
+	all := maps.Clone(first)
+	maps.Copy(all, second)
+	return all
 }
 
 // RoundTrip makes one call when the policy allows. Its errors are those of Base, and
@@ -80,7 +86,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		reservation.Hold(context.WithoutCancel(ctx))
 	}
 	sent := time.Now()
-	response, err := t.base().RoundTrip(request)
+	response, err := cmp.Or(t.Base, http.DefaultTransport).RoundTrip(request)
 	if err != nil {
 		t.failed(ctx, reservation, isOwn, err)
 		return nil, err
@@ -95,25 +101,12 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-func (t *Transport) base() http.RoundTripper {
-	if t.Base != nil {
-		return t.Base
-	}
-	return http.DefaultTransport
-}
-
 // admit returns the reservation that the call may be made by, and whether it was made
 // for this call alone.
 func (t *Transport) admit(ctx context.Context, request *http.Request) (*throttle.Reservation, bool, error) {
-	var attributes map[string]string
+	attributes := attributesOf(ctx)
 	if t.Attributes != nil {
-		attributes = maps.Clone(t.Attributes(request))
-	}
-	if given := attributesOf(ctx); given != nil {
-		if attributes == nil {
-			attributes = map[string]string{}
-		}
-		maps.Copy(attributes, given)
+		attributes = merged(t.Attributes(request), attributes)
 	}
 	task, inTask := throttle.FromContext(ctx)
 	inTask = inTask && task.Policy == t.Policy
