@@ -20,7 +20,7 @@ import (
 //
 // The error is a [*policy.ConfigError] that names every problem when the file is
 // not valid. Open does not connect yet.
-func Open(connection asynq.RedisConnOpt, policiesFile string) (*Middleware, error) {
+func Open(connection asynq.RedisConnOpt, policiesFile string) (m *Middleware, err error) {
 	policies, err := policy.ReadFile(policiesFile)
 	if err != nil {
 		return nil, err
@@ -29,18 +29,20 @@ func Open(connection asynq.RedisConnOpt, policiesFile string) (*Middleware, erro
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			_ = client.Close()
+		}
+	}()
 	limiter, err := throttle.New(client, policies)
 	if err != nil {
-		_ = client.Close()
 		return nil, err
 	}
-	m, err := NewMiddleware(MiddlewareConfig{Limiter: limiter, PoliciesFile: policiesFile, Logger: zap.L()})
-	if err != nil {
-		_ = client.Close()
-		return nil, err
+	m, err = NewMiddleware(MiddlewareConfig{Limiter: limiter, PoliciesFile: policiesFile, Logger: zap.L()})
+	if err == nil {
+		m.owned = client
 	}
-	m.owned = client
-	return m, nil
+	return m, err
 }
 
 // Must returns m, or panics when err is not nil: for a program that can not start

@@ -37,18 +37,7 @@ type look struct {
 }
 
 // watch takes the file until ctx ends.
-func (f *policiesFile) watch(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			timer.Reset(f.poll())
-		case <-ctx.Done():
-			return
-		}
-	}
-}
+func (f *policiesFile) watch(ctx context.Context) { repeat(ctx, f.poll) }
 
 // poll takes the file if it has changed, and is seen for the second time. It returns
 // when to look again.

@@ -54,19 +54,14 @@ const (
 
 // String names the reason as metrics and messages do.
 func (r Reason) String() string {
-	switch r {
-	case QuotaUsed:
-		return "quota_used"
-	case TooManyAtOnce:
-		return "too_many_at_once"
-	case Abuse:
-		return "abuse"
-	case Unavailable:
-		return "unavailable"
-	case Locked:
-		return "locked"
+	names := [...]string{
+		"unknown", QuotaUsed: "quota_used", TooManyAtOnce: "too_many_at_once", Abuse: "abuse",
+		Unavailable: "unavailable", Locked: "locked",
 	}
-	return "unknown"
+	if r < 0 || int(r) >= len(names) {
+		r = 0
+	}
+	return names[r]
 }
 
 // Read returns what a response to a call of that API says. It needs the status and
