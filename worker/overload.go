@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -20,15 +20,10 @@ import (
 // policy.
 func checkFallbacks(policies *policy.Config, fallbacks map[string]asynq.Handler) error {
 	problems := []error{checkDegrading(policies, fallbacks)}
-	var strangers []string
-	for name := range fallbacks {
+	for _, name := range slices.Sorted(maps.Keys(fallbacks)) {
 		if policies.Policy(name) == nil {
-			strangers = append(strangers, fmt.Sprintf("%q", name))
+			problems = append(problems, fmt.Errorf("worker: there is a fallback for %q, but no such policy", name))
 		}
-	}
-	if len(strangers) > 0 {
-		slices.Sort(strangers)
-		problems = append(problems, fmt.Errorf("worker: there is a fallback for %s, but no such policy", strings.Join(strangers, ", ")))
 	}
 	return errors.Join(problems...)
 }

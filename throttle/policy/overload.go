@@ -1,6 +1,9 @@
 package policy
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Overload names a strategy for overload: what becomes of a task whose start is
 // further off than its policy's MaxDefer, or comes after the task's own deadline.
@@ -38,12 +41,7 @@ const (
 )
 
 // Strategy returns Overload with its default applied.
-func (p *Policy) Strategy() Overload {
-	if p.Overload == "" {
-		return OverloadPark
-	}
-	return p.Overload
-}
+func (p *Policy) Strategy() Overload { return cmp.Or(p.Overload, OverloadPark) }
 
 // Parks reports whether tasks of the policy are parked at all.
 func (p *Policy) Parks() bool { return p.Strategy() == OverloadPark || p.MaxDefer > 0 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -55,15 +56,7 @@ type Policy struct {
 
 // Wait returns the time a worker may hold a task of this policy: MaxWait with
 // its default applied and never negative.
-func (p *Policy) Wait() time.Duration {
-	switch {
-	case p.MaxWait == 0:
-		return DefaultMaxWait
-	case p.MaxWait < 0:
-		return 0
-	}
-	return p.MaxWait
-}
+func (p *Policy) Wait() time.Duration { return max(0, cmp.Or(p.MaxWait, DefaultMaxWait)) }
 
 // Algorithm names how a limit counts.
 type Algorithm string
@@ -206,12 +199,7 @@ func (l *Limit) BucketLength() time.Duration {
 }
 
 // LeaseLength returns Lease with its default applied.
-func (l *Limit) LeaseLength() time.Duration {
-	if l.Lease > 0 {
-		return l.Lease
-	}
-	return DefaultLease
-}
+func (l *Limit) LeaseLength() time.Duration { return cmp.Or(l.Lease, DefaultLease) }
 
 // String says the limit in a line, as in `hourly: 5000/1h0m0s per installation`.
 func (l *Limit) String() string {

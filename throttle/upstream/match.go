@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -19,26 +20,19 @@ func limitFor(p *policy.Policy, quota throttle.Reading) (string, bool) {
 	limits := rated(p)
 	for i := range limits {
 		if limits[i].Name == quota.Quota {
-			return limits[i].Name, true
+			return quota.Quota, true
 		}
 	}
-	if quota.Part {
+	if limits = withCost(limits, quota.Quota); quota.Part || len(limits) == 0 {
 		return "", false
 	}
-	limits = withCost(limits, quota.Quota)
-	if len(limits) == 0 {
-		return "", false
-	}
-	best := 0
 	for i := range limits {
-		if quota.Window > 0 && limits[i].Rate.Period == quota.Window {
+		if limits[i].Rate.Period == quota.Window {
 			return limits[i].Name, true
 		}
-		if limits[i].Rate.Period > limits[best].Rate.Period {
-			best = i
-		}
 	}
-	return limits[best].Name, true
+	longest := slices.MaxFunc(limits, func(a, b policy.Limit) int { return cmp.Compare(a.Rate.Period, b.Rate.Period) })
+	return longest.Name, true
 }
 
 // withCost keeps tokens and requests apart: a quota of tokens or points is for limits
