@@ -126,11 +126,9 @@ func (s *spares) bringBack(ctx context.Context, record spare) {
 				zap.String("task_id", throttle.TaskName(record.Queue, record.ID)), zap.Error(err))
 			return
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
 	}

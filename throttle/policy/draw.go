@@ -11,10 +11,8 @@ import (
 // what the limit needs, and a [*NeverError] when it costs more than the limit ever
 // holds; then, too, the key and the cost are told.
 func (p *Policy) Draw(limit *Limit, attributes map[string]string) (key string, cost int64, err error) {
-	if limit.Per != "" {
-		if key = attributes[limit.Per]; key == "" {
-			return "", 0, unfit(p, limit, limit.Per, "is missing")
-		}
+	if key, err = p.Key(limit, attributes); err != nil {
+		return "", 0, err
 	}
 	cost, given, problem := wholeIn(attributes, limit.Cost, 1, math.MaxInt64, "whole number")
 	switch {
@@ -31,6 +29,19 @@ func (p *Policy) Draw(limit *Limit, attributes map[string]string) (key string, c
 		err = &NeverError{Policy: p.Name, Limit: limit.Name, Cost: cost, Max: most, Kept: kept}
 	}
 	return key, cost, err
+}
+
+// Key tells whose count of one of the policy's limits a task with these attributes goes
+// to; empty is the one count for all. The error is an [*AttributeError].
+func (p *Policy) Key(limit *Limit, attributes map[string]string) (string, error) {
+	key := attributes[limit.Per]
+	switch {
+	case limit.Per == "":
+		return "", nil
+	case key == "":
+		return "", unfit(p, limit, limit.Per, "is missing")
+	}
+	return key, nil
 }
 
 // maxActualCost bounds an actual cost, which no limit does, to what the scripts count

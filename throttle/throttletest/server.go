@@ -12,16 +12,21 @@ import (
 type Server struct {
 	addr   string
 	client *redis.Client
-	// stop ends the server itself and frees what it held.
+	// stop closes the client, ends the server and frees what it held, once.
 	stop func() error
-
-	closing  sync.Once
-	closeErr error
 }
 
+// newServer returns a Server that stop ends.
 func newServer(addr string, stop func() error) *Server {
-	s := &Server{addr: addr, stop: stop}
+	s := &Server{addr: addr}
 	s.client = redis.NewClient(s.Options())
+	s.stop = sync.OnceValue(func() error {
+		err := s.client.Close()
+		if errors.Is(err, redis.ErrClosed) {
+			err = nil // somebody tidy was here before
+		}
+		return errors.Join(err, stop())
+	})
 	return s
 }
 
@@ -40,13 +45,4 @@ func (s *Server) Client() *redis.Client { return s.client }
 
 // Close ends the server and forgets its data. It returns once the server is gone;
 // closing again does nothing more.
-func (s *Server) Close() error {
-	s.closing.Do(func() {
-		err := s.client.Close()
-		if errors.Is(err, redis.ErrClosed) {
-			err = nil // somebody tidy was here before
-		}
-		s.closeErr = errors.Join(err, s.stop())
-	})
-	return s.closeErr
-}
+func (s *Server) Close() error { return s.stop() }
