@@ -58,18 +58,20 @@ func (f *findings) upstream(path string, p *Policy) {
 	}
 }
 
-// CheckRated returns nil if the policy has a limit of that name which is about a rate, as
-// all but Concurrency limits are: only those can be corrected and closed by what the
-// upstream says. The error says which there are.
+// Rated returns the limits that are about a rate, as all but Concurrency limits are: only
+// those can be corrected and closed by what the upstream says.
+func (p *Policy) Rated() []Limit {
+	return slices.DeleteFunc(slices.Clone(p.Limits), func(l Limit) bool { return l.Algorithm == Concurrency })
+}
+
+// CheckRated returns nil if one of Rated has that name. The error says which there are.
 func (p *Policy) CheckRated(limit string) error {
-	var limits []string
-	for i := range p.Limits {
-		if p.Limits[i].Algorithm != Concurrency {
-			limits = append(limits, p.Limits[i].Name)
-		}
+	var names []string
+	for _, l := range p.Rated() {
+		names = append(names, l.Name)
 	}
-	if len(limits) == 0 {
+	if len(names) == 0 {
 		return errors.New("the policy has no limit with a rate for a quota to correct")
 	}
-	return checkWord("limit", limit, limits...)
+	return checkWord("limit", limit, names...)
 }

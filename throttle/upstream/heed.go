@@ -107,7 +107,7 @@ func (r *Report) close(policy *policy.Policy, seen *throttle.Observation) {
 			seen.Close[limit] = wait
 		case known:
 			seen.Refused = true
-		case len(rated(policy)) == 0:
+		case len(policy.Rated()) == 0:
 			seen.Freeze = wait
 		}
 	case TooManyAtOnce, Locked:
@@ -159,7 +159,7 @@ func limitFor(p *policy.Policy, quota throttle.Reading) (string, bool) {
 	if limit, ok := p.Upstream.Quotas[quota.Quota]; ok {
 		return limit, true
 	}
-	limits := rated(p)
+	limits := p.Rated()
 	for i := range limits {
 		if limits[i].Name == quota.Quota {
 			return quota.Quota, true
@@ -191,11 +191,4 @@ func withCost(limits []policy.Limit, quota string) []policy.Limit {
 		return limits
 	}
 	return fits
-}
-
-// rated returns the limits that a quota can correct.
-func rated(p *policy.Policy) []policy.Limit {
-	return slices.DeleteFunc(slices.Clone(p.Limits), func(l policy.Limit) bool {
-		return l.Algorithm == policy.Concurrency
-	})
 }
