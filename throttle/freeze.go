@@ -38,7 +38,7 @@ func (l *Limiter) FreezeKey(ctx context.Context, request Request, limit string, 
 
 // UnfreezeKey opens what FreezeKey, or a refusal of the upstream, has closed.
 func (l *Limiter) UnfreezeKey(ctx context.Context, request Request, limit string) error {
-	return l.closeKey(ctx, request, limit, -1)
+	return l.closeKey(ctx, request, limit, -time.Microsecond)
 }
 
 func (l *Limiter) closeKey(ctx context.Context, request Request, limit string, d time.Duration) error {
