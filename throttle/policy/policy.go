@@ -203,19 +203,17 @@ func (l *Limit) LeaseLength() time.Duration { return cmp.Or(l.Lease, DefaultLeas
 
 // String says the limit in a line, as in `hourly: 5000/1h0m0s per installation`.
 func (l *Limit) String() string {
-	var b strings.Builder
+	text := l.Name + ": " + l.Rate.String()
 	if l.Algorithm == Concurrency {
-		fmt.Fprintf(&b, "%s: %d at once", l.Name, l.Slots)
-	} else {
-		fmt.Fprintf(&b, "%s: %s", l.Name, l.Rate)
+		text = fmt.Sprintf("%s: %d at once", l.Name, l.Slots)
 	}
 	if l.Algorithm == TokenBucket && l.Burst > 0 && l.Burst != l.Rate.Count {
-		fmt.Fprintf(&b, " burst %d", l.Burst)
+		text += fmt.Sprintf(" burst %d", l.Burst)
 	}
 	if l.Per != "" {
-		fmt.Fprintf(&b, " per %s", l.Per)
+		text += " per " + l.Per
 	}
-	return b.String()
+	return text
 }
 
 // Rate is a number of tokens per period.

@@ -98,7 +98,10 @@ func startRedis(ctx context.Context, path string, args []string, pickPort func(c
 		if err != nil {
 			return nil, err
 		}
-		proc, err := startProcess(ctx, dir, path, append(redisArgs(port, dir), args...))
+		proc, err := startProcess(ctx, dir, path, append([]string{
+			"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir,
+			"--daemonize", "no", "--save", "", "--appendonly", "no",
+		}, args...))
 		if err != nil {
 			return nil, err
 		}
@@ -112,13 +115,6 @@ func startRedis(ctx context.Context, path string, args []string, pickPort func(c
 		return greet(ctx, port, proc, dir)
 	}
 	return nil, fmt.Errorf("gave up after %d ports: %w", redisPortTries, errPortTaken)
-}
-
-func redisArgs(port int, dir string) []string {
-	return []string{
-		"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir,
-		"--daemonize", "no", "--save", "", "--appendonly", "no",
-	}
 }
 
 // greet makes a Server of a process that listens, once it has answered a PING.
