@@ -103,14 +103,13 @@ func (a *attempt) longestWait(ctx context.Context) time.Duration {
 // run, and asks again if the task is to stand in line nevertheless.
 func (a *attempt) overloaded(ctx context.Context, overload *throttle.OverloadError) error {
 	strategy := a.strategy(ctx, overload)
-	if strategy == policy.OverloadPark {
-		if overload.Deadline.IsZero() && a.onOverload != nil && !a.parks {
-			a.parks, a.lastCall = true, false
-			return a.admit(ctx)
-		}
+	switch {
+	case strategy == policy.OverloadPark && overload.Deadline.IsZero() && a.onOverload != nil && !a.parks:
+		a.parks, a.lastCall = true, false
+		return a.admit(ctx)
+	case strategy == policy.OverloadPark:
 		strategy = policy.OverloadReject
-	}
-	if strategy == policy.OverloadDegrade && a.fallbacks[a.policy.Name] == nil {
+	case strategy == policy.OverloadDegrade && a.fallbacks[a.policy.Name] == nil:
 		a.log.Error("a policy degrades that has no fallback, task rejected; see MiddlewareConfig.Fallbacks",
 			zap.String("policy", a.policy.Name))
 		strategy = policy.OverloadReject
