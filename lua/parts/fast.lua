@@ -109,7 +109,7 @@ local function answer_fast()
     run = argument
   until not ARGV[run]
   for state, value in pairs(values) do
-    redis.call('SET', KEYS[state], value, 'PX', ttl_ms(ttls[state]))
+    redis.call('SET', KEYS[state], value, 'PX', int(ttl_ms(ttls[state])))
   end
   return reply
 end
