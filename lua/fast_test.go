@@ -117,7 +117,7 @@ func (w *twins) step() {
 	if heeds {
 		first = 3
 		args[len(args)-1] = "ask"
-		args = append(args, w.asking(times, parks)...)
+		args = append(args, w.asking(times, parks))
 	}
 	for _, n := range times {
 		args = append(args, w.run(n, attempt, first, heeds, parks)...)
@@ -126,20 +126,24 @@ func (w *twins) step() {
 }
 
 // asking tells of the tasks in line, which all are of one row.
-func (w *twins) asking(times []int, parks bool) []any {
+func (w *twins) asking(times []int, parks bool) string {
 	tasks := 0
 	for _, n := range times {
 		tasks += n
 	}
-	args := []any{8 + 2*tasks, 0, 20_000, 2_000_000, 1, "0:,", 1, tasks}
+	told := []any{0, 20_000, 2_000_000, 1, "0:,", 1, tasks}
 	for range tasks {
 		if parks {
-			args = append(args, "/"+strconv.Itoa(w.random.IntN(50)), 1)
+			told = append(told, "/"+strconv.Itoa(w.random.IntN(50)), 1)
 		} else {
-			args = append(args, "", 0)
+			told = append(told, "", 0)
 		}
 	}
-	return args
+	text := ""
+	for _, word := range told {
+		text += fmt.Sprintf("%d:%v", len(fmt.Sprint(word)), word)
+	}
+	return text
 }
 
 // run is one of so many equal requests, where the states are those from the first key on.

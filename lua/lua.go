@@ -40,13 +40,13 @@ var operations = []struct {
 	file  string
 }{
 	{[]string{"peek"}, nil, "peek.lua"},
-	{[]string{"look", "join"}, nil, "park.lua"},
+	{[]string{"look", "join"}, []string{"told"}, "park.lua"},
 	{[]string{"settle"}, []string{"line_hand", "line_tell"}, "settle.lua"},
 	{[]string{"renew"}, nil, "renew.lua"},
 	{[]string{"release"}, []string{"line_hand", "line_tell"}, "release.lua"},
 	{[]string{"reconcile"}, nil, "reconcile.lua"},
 	{[]string{"wake"}, []string{"line"}, "wake.lua"},
-	{[]string{"reserve", "ask"}, []string{"attempt"}, "reserve.lua"},
+	{[]string{"reserve", "ask"}, []string{"attempt", "told"}, "reserve.lua"},
 }
 
 // New returns the operations.
