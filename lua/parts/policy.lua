@@ -97,19 +97,20 @@ local MOST_PARTS = 64
 
 -- The limits, whether one of them keeps something for urgent requests, and the algorithms.
 local limits, kept, algorithms = {}, false, {}
-local argument = 1 + 9 * ARGV[1]
+-- What next_text and next_number read, and how far they are.
+local arguments, argument = ARGV, 1 + 9 * ARGV[1]
 -- Set by operations that ask, by which views begin and are kept; and by those about what
 -- was taken before, for which no view is to begin.
 local asks, settles = false, false
 
 local function next_text()
   argument = argument + 1
-  return ARGV[argument]
+  return arguments[argument]
 end
 
 local function next_number()
   argument = argument + 1
-  return ARGV[argument] + 0
+  return arguments[argument] + 0
 end
 
 local function new_limit(algorithm, numbers, count, period_us, capacity, option, extra, kept, value)
