@@ -32,13 +32,16 @@ end
 local function add(state, limit, start, tokens)
   state.start = state.start or start
   state.ends = max(state.ends, start + limit.period_us)
-  state.taken[start] = (state.taken[start] or 0) + tokens
+  state.taken[start], state.lacks = (state.taken[start] or 0) + tokens, nil
 end
 
 -- For each period what the bucket lacks in it, and how much more may be taken there: it
 -- lacks as much more in the next one, but for what runs over at the refill between them.
--- And when the bucket is full.
+-- And when the bucket is full. All that is reckoned once until something changes.
 local function lacking(state, limit)
+  if state.lacks then
+    return state.lacks, state.room, state.full
+  end
   local lacks, room, full, first, us = {}, {}, 0, state.start or 0, limit.period_us
   for start = first, state.ends - 1, us do
     lacks[start] = max(0, (lacks[start - us] or 0) - limit.count) + (state.taken[start] or 0)
@@ -48,6 +51,7 @@ local function lacking(state, limit)
     local behind = room[start + us] and max(0, room[start + us]) + max(0, limit.count - lacks[start]) or math.huge
     room[start] = min(limit.capacity - lacks[start], behind)
   end
+  state.lacks, state.room, state.full = lacks, room, full
   return lacks, room, full
 end
 

@@ -23,7 +23,7 @@
 local token_bucket = {}
 local instants = make.instants()
 local instant, after, tokens_in, told = instants.at, instants.after, instants.tokens, instants.told
-local is_later, later = instants.is_later, instants.later
+local told_after, is_later, later = instants.told_after, instants.is_later, instants.later
 
 local MAX_FREE, MAX_PUT_OFF = 64, 32
 local ZERO = instant(0)
@@ -33,7 +33,7 @@ local ceil, max, min = math.ceil, math.max, math.min
 function token_bucket.prepare(limit)
   instants.prepare(limit)
   -- How long an empty bucket takes to fill.
-  limit.full_us = told(after(limit, ZERO, limit.capacity))
+  limit.full_us = told_after(limit, ZERO, limit.capacity)
   -- Other limits of the policy, or those who have other numbers, may put a slot off; and what
   -- is kept for urgent requests does.
   limit.puts_off = limit.keeps or ARGV[1] ~= '1' or not limit.value
@@ -41,12 +41,12 @@ end
 
 -- The TAT behind a start. If the bucket is full then, it begins at the start.
 local function behind(limit, tat, cost, at)
-  return after(limit, later(instant(at), tat), cost)
+  return after(limit, tat.us < at and instant(at) or tat, cost)
 end
 
 -- The first instant at which a cost passes by a TAT alone.
 local function by_tat(limit, tat, cost)
-  return told(after(limit, tat, cost - limit.capacity))
+  return told_after(limit, tat, cost - limit.capacity)
 end
 
 -- The slots that come later than the bucket alone had them. Their tokens must be there then,
@@ -91,7 +91,7 @@ end
 -- The first instant, not before `from`, at which a cost passes between the slots that
 -- were put off, and leaves them theirs.
 local function between_slots(state, limit, cost, from)
-  local tat, latest = state.tat, latest_tats(state, limit)
+  local tat, latest = state.tat, state.put_off[1] and latest_tats(state, limit)
   for i, slot in ipairs(state.put_off) do
     local at = max(from, by_tat(limit, tat, cost))
     if not is_later(behind(limit, tat, cost, at), latest[i]) then
@@ -109,7 +109,7 @@ end
 
 -- The last instant that may be one of a slot's, or of a row's.
 local function last_of(limit, slot)
-  return told(after(limit, instant(slot.at), slot.tat and slot.cost - 1 or 0))
+  return told_after(limit, instant(slot.at), slot.tat and slot.cost - 1 or 0)
 end
 
 -- Makes the first slots that were put off a part of the TAT: those whose time has come,
@@ -210,8 +210,12 @@ function token_bucket.convert(was, its, limit, now)
 end
 
 function token_bucket.load(body, limit, now)
+  local alone = tonumber(body or 0)
+  if alone then -- mostly, and this is quicker
+    return { tat = instant(alone), put_off = {}, free = {} }
+  end
   local tat, part, returned, latest, slots =
-    string.match(body or '0', '^(%d+)%+?(%d*)~?(%d*)~?(%d*)([@;:%-%d]*)$')
+    string.match(body, '^(%d+)%+?(%d*)~?(%d*)~?(%d*)([@;:%-%d]*)$')
   local state = { tat = instant(tonumber(tat or 0), tonumber(part)), put_off = {}, free = {}, is_foreign = not tat }
   if tat and latest ~= '' and latest + limit.full_us > now then
     state.returned, state.latest = tonumber(returned), tonumber(latest)
@@ -336,7 +340,7 @@ local function give(state, limit, tokens, all, receipt, now)
   end
   tokens = min(tokens, most)
   state.latest = highest_tat(state)
-  state.returned = (state.returned or 0) + told(after(limit, ZERO, tokens))
+  state.returned = (state.returned or 0) + told_after(limit, ZERO, tokens)
   state.tat = after(limit, state.tat, -tokens)
   return true
 end

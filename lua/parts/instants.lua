@@ -26,9 +26,14 @@ function instants.tokens(limit, from, till)
     + math.floor((us % limit.period_us * limit.count + till.part - from.part) / limit.period_us)
 end
 
--- The first whole microsecond that is not before it.
+-- The first whole microsecond that is not before an instant, or not before it is so many
+-- tokens later.
 function instants.told(at)
   return at.us + math.min(at.part, 1)
+end
+
+function instants.told_after(limit, from, tokens)
+  return from.us + tokens * limit.token_us + math.ceil((from.part + tokens * limit.token_parts) / limit.count)
 end
 
 function instants.is_later(a, b)
