@@ -64,7 +64,7 @@ func (c *policyCalls) freeze(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 	c.closures.close("", d)
-	err := c.scripts.Freeze.Run(ctx, c.redis, []string{c.freezeKey}, d.Microseconds()).Err()
+	err := c.scripts.Freeze.Run(ctx, c.redis, []string{c.freezeKey, c.newMark()}, d.Microseconds()).Err()
 	return wrapCall("freeze", c.policy.Name, err)
 }
 
