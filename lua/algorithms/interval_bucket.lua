@@ -10,7 +10,7 @@
 -- from those before it that a refill brings back, and what is given back is there for
 -- others at once.
 --
--- Body: "<start_us>:<taken>,<taken>,...", where start_us is the latest refill, or the first
+-- Body: "<start_us>=<taken>,<taken>,...", where start_us is the latest refill, or the first
 --       take.
 local interval_bucket = {}
 
@@ -75,7 +75,7 @@ end
 
 -- Periods that ended are forgotten, but for what they leave lacking; and a full bucket.
 function interval_bucket.load(body, limit, now)
-  local start, list = string.match(body or '', '^(%d+):([%d,]+)$')
+  local start, list = string.match(body or '', '^(%d+)=([%d,]+)$')
   local state = { ends = 0, taken = {}, is_foreign = body and not start }
   local lacks = 0
   start = tonumber(start)
@@ -179,7 +179,7 @@ function interval_bucket.store(state, limit, now)
   for start = state.start or 0, state.ends - 1, limit.period_us do
     taken[#taken + 1] = int(state.taken[start] or 0)
   end
-  return int(state.start or 0) .. ':' .. table.concat(taken, ','), max(0, ttl_ms(full - now))
+  return int(state.start or 0) .. '=' .. table.concat(taken, ','), max(0, ttl_ms(full - now))
 end
 
 -- What a start cost counts in its own period. Where that has ended, what it cost more is

@@ -17,8 +17,8 @@
 --
 -- Body: "<tat_us>" or "<tat_us>+<part>"; then, if they matter,
 --       "~<given_back_us>~<latest_tat_us>"; then for each slot that was put off
---       "@<slot_us>:<cost>", or for a row of them "@<slot_us>:<cost>:<tat_us>:<part>" with
---       the latest TAT it may find; and for each free slot ";<slot_us>:<cost>:<tat_us>:<part>"
+--       "@<slot_us>,<cost>", or for a row of them "@<slot_us>,<cost>,<tat_us>,<part>" with
+--       the latest TAT it may find; and for each free slot ";<slot_us>,<cost>,<tat_us>,<part>"
 --       with the TAT that its reservation left behind.
 local token_bucket = {}
 local instants = make.instants()
@@ -215,12 +215,12 @@ function token_bucket.load(body, limit, now)
     return { tat = instant(alone), put_off = {}, free = {} }
   end
   local tat, part, returned, latest, slots =
-    string.match(body, '^(%d+)%+?(%d*)~?(%d*)~?(%d*)([@;:%-%d]*)$')
+    string.match(body, '^(%d+)%+?(%d*)~?(%d*)~?(%d*)([@;,%-%d]*)$')
   local state = { tat = instant(tonumber(tat or 0), tonumber(part)), put_off = {}, free = {}, is_foreign = not tat }
   if tat and latest ~= '' and latest + limit.full_us > now then
     state.returned, state.latest = tonumber(returned), tonumber(latest)
   end
-  for mark, at, cost, us, its_part in string.gmatch(slots or '', '([@;])(%d+):(%d+):?(%d*):?(%-?%d*)') do
+  for mark, at, cost, us, its_part in string.gmatch(slots or '', '([@;])(%d+),(%d+),?(%d*),?(%-?%d*)') do
     local slot = { at = at + 0, cost = cost + 0, tat = us ~= '' and instant(us + 0, its_part + 0) or nil }
     if mark == '@' or slot.at >= now then
       table.insert(mark == '@' and state.put_off or state.free, slot)
@@ -311,8 +311,8 @@ end
 local function slots_text(mark, slots)
   local text = ''
   for _, slot in ipairs(slots) do
-    text = text .. string.format('%s%d:%d', mark, slot.at, slot.cost)
-      .. (slot.tat and string.format(':%d:%d', slot.tat.us, slot.tat.part) or '')
+    text = text .. string.format('%s%d,%d', mark, slot.at, slot.cost)
+      .. (slot.tat and string.format(',%d,%d', slot.tat.us, slot.tat.part) or '')
   end
   return text
 end
