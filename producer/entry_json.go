@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -178,14 +179,7 @@ func (d *draft) finish(problems *FieldErrors) {
 	d.Type, d.Payload = httprequest.TaskType, payload
 }
 
-func fieldNames() []string {
-	names := make([]string, 0, len(readers))
-	for name := range readers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func fieldNames() []string { return slices.Sorted(maps.Keys(readers)) }
 
 func readText(value json.RawMessage, into *string) error {
 	if value[0] != '"' {

@@ -31,10 +31,15 @@ func (b *bench) weigh(ctx context.Context, c contender) (m memory, err error) {
 	m.Name = c.name
 	keys := keyNames(idleKeys)
 
-	idle, err := c.open(client, slow, keys)
-	if err == nil {
-		err = admin.FlushDB(ctx).Err()
+	fresh := func(limit limit) (decide, error) {
+		decide, err := c.open(client, limit, keys)
+		if err == nil {
+			err = admin.FlushDB(ctx).Err()
+		}
+		return decide, err
 	}
+
+	idle, err := fresh(slow)
 	for i := 0; i < idleKeys && err == nil; i++ {
 		err = idle(ctx, i)
 	}
@@ -45,10 +50,7 @@ func (b *bench) weigh(ctx context.Context, c contender) (m memory, err error) {
 		return m, err
 	}
 
-	full, err := c.open(client, narrow, keys)
-	if err == nil {
-		err = admin.FlushDB(ctx).Err()
-	}
+	full, err := fresh(narrow)
 	if err != nil {
 		return m, err
 	}

@@ -27,15 +27,6 @@ func commands() []command {
 	}
 }
 
-func findCommand(name string) (command, bool) {
-	for _, c := range commands() {
-		if c.name == name {
-			return c, true
-		}
-	}
-	return command{}, false
-}
-
 func commandNames() string {
 	var names []string
 	for _, c := range commands() {
