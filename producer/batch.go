@@ -179,9 +179,13 @@ func (p *Producer) Repeat(ctx context.Context, entry Entry, n int, config BatchC
 // checkAll reads an input that can be read again to its end, reports its bad
 // lines and goes back to where it was. For other inputs it does nothing.
 func checkAll(ctx context.Context, r io.Reader, config BatchConfig) error {
-	seeker, start, ok := rereadable(r)
+	seeker, ok := r.(io.Seeker)
 	if !ok {
 		return nil
+	}
+	start, err := seeker.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return nil // a pipe, which is an os.File, too
 	}
 	var bad StrictError
 	for next, err := range linesOf(r, config, NewLoad(config.Config)) {
@@ -203,16 +207,6 @@ func checkAll(ctx context.Context, r io.Reader, config BatchConfig) error {
 		return fmt.Errorf("going back to the start of the input: %w", err)
 	}
 	return nil
-}
-
-// rereadable tells where to go back to, to read r again. Having a Seek is not
-// enough for that: a pipe is an os.File.
-func rereadable(r io.Reader) (seeker io.Seeker, start int64, ok bool) {
-	if seeker, ok = r.(io.Seeker); !ok {
-		return nil, 0, false
-	}
-	start, err := seeker.Seek(0, io.SeekCurrent)
-	return seeker, start, err == nil
 }
 
 func plural(n int, what string) string {

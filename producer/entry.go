@@ -126,10 +126,6 @@ func reason(err error) string {
 
 // Task returns the asynq task that the entry describes. The entry must be valid.
 func (e *Entry) Task() *asynq.Task {
-	return asynq.NewTaskWithHeaders(e.Type, e.Payload, e.Attributes, e.options()...)
-}
-
-func (e *Entry) options() []asynq.Option {
 	var opts []asynq.Option
 	add := func(set bool, opt asynq.Option) {
 		if set {
@@ -147,7 +143,7 @@ func (e *Entry) options() []asynq.Option {
 	add(e.ProcessIn != 0, asynq.ProcessIn(e.ProcessIn))
 	add(e.Unique != 0, asynq.Unique(e.Unique))
 	add(e.Retention != 0, asynq.Retention(e.Retention))
-	return opts
+	return asynq.NewTaskWithHeaders(e.Type, e.Payload, e.Attributes, opts...)
 }
 
 // AlreadyThere reports whether an enqueue failed because the task is in the

@@ -23,11 +23,12 @@ func (t *turn) enqueue(ctx context.Context, lanes []lane, first int) error {
 	if t.contender.kind == bullMQ {
 		return t.bullMQ.enqueue(ctx, t.Redis, lanes, first)
 	}
+	connection := redis.NewClient(t.Redis)
+	defer connection.Close()
 	if t.contender.atOnce {
-		return t.enqueueBatch(ctx, lanes, first)
+		return t.enqueueBatch(ctx, connection, lanes, first)
 	}
-	client := asynq.NewClient(connection(t.Redis))
-	defer client.Close()
+	client := asynq.NewClientFromRedisClient(connection)
 	var options []asynq.Option
 	if t.scenario.lastAttempt {
 		options = []asynq.Option{asynq.MaxRetry(0)}
@@ -47,9 +48,7 @@ func (t *turn) enqueue(ctx context.Context, lanes []lane, first int) error {
 }
 
 // enqueueBatch does the same by Rampmeter's producer, as a batch.
-func (t *turn) enqueueBatch(ctx context.Context, lanes []lane, first int) error {
-	client := redis.NewClient(t.Redis)
-	defer client.Close()
+func (t *turn) enqueueBatch(ctx context.Context, client *redis.Client, lanes []lane, first int) error {
 	policies, err := policy.Parse("policies.yaml", []byte(t.contender.policiesFile(t.scenario.limit)))
 	if err != nil {
 		return err

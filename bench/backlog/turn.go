@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
 	"github.com/rampmeter/rampmeter/internal/program"
@@ -110,6 +109,9 @@ func (t *turn) startFleet(folder string) (err error) {
 	return err
 }
 
+// ourKeys are all of Rampmeter's.
+const ourKeys = "rm:*"
+
 // lookEvery is how often to look.
 const lookEvery = 20 * time.Millisecond
 
@@ -191,7 +193,7 @@ func (t *turn) park(ctx context.Context, before harness.Spent, attempts, called 
 		return nil
 	}
 	return t.Meter.Exclude(ctx, func() error {
-		t.seen.parked.bytes, err = memoryOfOurs(ctx, t.Meter.Client)
+		t.seen.parked.bytes, err = t.Meter.Memory(ctx, ourKeys, 1000)
 		return err
 	})
 }
@@ -216,9 +218,7 @@ func (t *turn) countArchived(ctx context.Context) error {
 		return nil
 	}
 	return t.Meter.Exclude(ctx, func() error {
-		inspector := asynq.NewInspector(connection(t.Redis))
-		defer inspector.Close()
-		info, err := inspector.GetQueueInfo("default")
+		info, err := asynq.NewInspectorFromRedisClient(t.Meter.Client).GetQueueInfo("default")
 		if err == nil {
 			t.seen.archived = info.Archived
 		}
@@ -235,12 +235,4 @@ func latest(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// connection is how asynq is told of a Redis.
-func connection(options *redis.Options) asynq.RedisClientOpt {
-	return asynq.RedisClientOpt{
-		Addr: options.Addr, Username: options.Username, Password: options.Password,
-		DB: options.DB, TLSConfig: options.TLSConfig,
-	}
 }

@@ -38,7 +38,7 @@ func benchmark(ctx context.Context, o *options, stdout, stderr io.Writer) (err e
 type bench struct {
 	*harness.Session
 
-	contenders []contender
+	contenders []contender // the references first
 	options    *options
 }
 
@@ -110,20 +110,10 @@ func (b *bench) cell(ctx context.Context, callers, keys int) ([]result, error) {
 	results := make([]result, len(b.contenders))
 	for i, c := range b.contenders {
 		results[i] = summarize(c.name, callers, keys, turns[i])
-		results[i].AgainstBare = ratio(turns[i], b.turnsOf(bareName, turns))
-		results[i].AgainstRedisRate = ratio(turns[i], b.turnsOf(redisRateName, turns))
+		results[i].AgainstBare = ratio(turns[i], turns[0])
+		results[i].AgainstRedisRate = ratio(turns[i], turns[1])
 	}
 	return results, nil
-}
-
-// turnsOf finds the turns of the contender with that name.
-func (b *bench) turnsOf(name string, turns [][]*slice) []*slice {
-	for i, c := range b.contenders {
-		if c.name == name {
-			return turns[i]
-		}
-	}
-	return nil
 }
 
 // client is a contender's own, the same for each.

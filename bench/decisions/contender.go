@@ -55,7 +55,7 @@ var (
 	usedUpFor = narrow.period * 6 / 5
 )
 
-// references are the contenders that ratios are against.
+// references are the contenders that ratios are against, the first of all.
 var references = []string{bareName, redisRateName}
 
 func allContenders() []contender { return append(others(), ours()...) }

@@ -64,7 +64,7 @@ func (b *bench) run(ctx context.Context) (_ *report, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	policies := filepath.Join(folder, "policies.yaml")
-	if err := os.WriteFile(policies, []byte(policiesFile()), 0o600); err != nil {
+	if err := os.WriteFile(policies, []byte(policiesFile), 0o600); err != nil {
 		return report, err
 	}
 	j := &job{Redis: harness.URI(b.Redis), Policies: policies, Concurrency: b.options.concurrency, CPUProfile: b.options.cpuProfile}
@@ -89,14 +89,14 @@ func (b *bench) measure(ctx context.Context, report *report) error {
 	b.Progress.Total = len(chosen) * (b.options.rounds + 1)
 	for round := range b.options.rounds + 1 {
 		for i, k := range chosen {
-			b.Progress.Step("%s", k.name)
+			b.Progress.Step("%s", k)
 			tasks := b.options.tasks
 			if round == 0 {
 				tasks = min(tasks, warmUp)
 			}
 			t, err := b.turn(ctx, k, tasks)
 			if err != nil {
-				return fmt.Errorf("%s: %w", k.name, err)
+				return fmt.Errorf("%s: %w", k, err)
 			}
 			if round > 0 {
 				turns[i] = append(turns[i], t)
@@ -118,7 +118,7 @@ func (b *bench) turn(ctx context.Context, k kind, tasks int) (turn, error) {
 	if err != nil {
 		return turn{}, err
 	}
-	done, err := b.work(ctx, order{Kind: k.name, Tasks: tasks})
+	done, err := b.work(ctx, order{Kind: string(k), Tasks: tasks})
 	if err != nil {
 		return turn{}, err
 	}

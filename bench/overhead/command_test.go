@@ -54,11 +54,11 @@ func TestRunMeasuresEveryKind(t *testing.T) {
 		assert.Positive(t, r.Share, name)
 		assert.Positive(t, r.WorkerCPU, name)
 		assert.GreaterOrEqual(t, r.Commands, 14.0, "%s: asynq's own", name)
-		if name != plain.name {
-			assert.Greater(t, r.Commands, got[plain.name].Commands, "%s: its policy is asked", name)
+		if name != string(plain) {
+			assert.Greater(t, r.Commands, got[string(plain)].Commands, "%s: its policy is asked", name)
 		}
 	}
-	assert.InDelta(t, 1, got[plain.name].Share, 0)
+	assert.InDelta(t, 1, got[string(plain)].Share, 0)
 	assert.FileExists(t, profile)
 }
 
@@ -66,7 +66,7 @@ func TestTasksWithoutAPolicyAlwaysTakePart(t *testing.T) {
 	t.Parallel()
 	got := measured(t, "-tasks", "50", "-rounds", "1", "-only", "^lane$")
 	require.Len(t, got, 2)
-	assert.Contains(t, got, plain.name)
+	assert.Contains(t, got, string(plain))
 	assert.Contains(t, got, "lane")
 }
 

@@ -61,5 +61,5 @@ func check(o *options, _ map[string]bool) error {
 }
 
 func (o *options) kinds() []kind {
-	return slices.DeleteFunc(kinds(), func(k kind) bool { return k != plain && !o.only.MatchString(k.name) })
+	return slices.DeleteFunc(kinds(), func(k kind) bool { return k != plain && !o.only.MatchString(string(k)) })
 }

@@ -41,7 +41,7 @@ func (r *report) summarize(kinds []kind, turns [][]turn) {
 			continue
 		}
 		r.Results = append(r.Results, result{
-			Name:      k.name,
+			Name:      string(k),
 			PerSecond: median(turns[i], func(_ int, t turn) float64 { return t.perSecond() }),
 			Share:     median(turns[i], func(round int, t turn) float64 { return t.perSecond() / turns[0][round].perSecond() }),
 			Commands:  median(turns[i], func(_ int, t turn) float64 { return float64(t.redis.Commands) / float64(t.tasks) }),

@@ -119,7 +119,9 @@ func (b *batchFile) run(ctx context.Context, s streams) error {
 // input returns the input and its size in bytes, -1 for what has none.
 func (b *batchFile) input(stdin io.Reader) (io.ReadCloser, int64, error) {
 	if b.path == "-" {
-		return unclosed{stdin}, -1, nil
+		// Not ours to close, nor to read twice even where it is a file: whoever pipes does
+		// not expect that.
+		return io.NopCloser(stdin), -1, nil
 	}
 	file, err := os.Open(b.path)
 	if err != nil {
@@ -138,12 +140,6 @@ func (b *batchFile) input(stdin io.Reader) (io.ReadCloser, int64, error) {
 	}
 	return file, info.Size(), nil
 }
-
-// unclosed is standard input, which is not ours to close. It can not be read
-// twice even where it is a file: whoever pipes does not expect that.
-type unclosed struct{ io.Reader }
-
-func (unclosed) Close() error { return nil }
 
 // ended says how to go on.
 func (b *batchFile) ended(ctx context.Context, err error) error {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	_ "time/tzdata" // schedules name timezones, and small containers have none
 
 	"github.com/redis/go-redis/v9/logging"
@@ -50,11 +51,13 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 		}
 		args = []string{args[1], "-h"} // enqueue help batch
 	}
-	c, ok := findCommand(args[0])
-	if !ok {
+	all := commands()
+	i := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] })
+	if i < 0 {
 		say(stderr, "enqueue: %q is no command; there are %s\nRun 'enqueue -h' for help.", args[0], commandNames())
 		return program.Usage
 	}
+	c := all[i]
 	action := c.action()
 	err := parse(action, args[1:], getenv)
 	switch {

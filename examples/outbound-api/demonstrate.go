@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -78,15 +77,12 @@ func findRedis(ctx context.Context, uri string) (string, func(), error) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
-		return "", nil, fmt.Errorf("no Redis at %s: %w (start one, or leave -redis out for an embedded one)", uri, err)
-	}
 	size, err := client.DBSize(ctx).Result()
-	if err == nil && size > 0 {
-		err = errors.New("it holds data; give the example a Redis database of its own, as in redis://127.0.0.1:6379/9")
-	}
-	if err != nil {
-		return "", nil, fmt.Errorf("the Redis at %s: %w", uri, err)
+	switch {
+	case err != nil:
+		return "", nil, fmt.Errorf("no Redis at %s: %w (start one, or leave -redis out for an embedded one)", uri, err)
+	case size > 0:
+		return "", nil, fmt.Errorf("the Redis at %s: it holds data; give the example a Redis database of its own, as in redis://127.0.0.1:6379/9", uri)
 	}
 	return uri, func() {}, nil
 }

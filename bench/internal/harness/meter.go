@@ -79,3 +79,28 @@ func (m *Meter) Exclude(ctx context.Context, do func() error) error {
 	m.Discount(after.Commands - before.Commands)
 	return err
 }
+
+// Memory is the memory of the keys that match, of which so many members stand for all of
+// them; 0 means all.
+func (m *Meter) Memory(ctx context.Context, match string, members int) (sum int64, err error) {
+	for cursor := uint64(0); ; {
+		var keys []string
+		if keys, cursor, err = m.Client.Scan(ctx, cursor, match, 10_000).Result(); err != nil {
+			return 0, err
+		}
+		pipe := m.Client.Pipeline()
+		for _, key := range keys {
+			pipe.MemoryUsage(ctx, key, members)
+		}
+		answers, err := pipe.Exec(ctx)
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return 0, err
+		}
+		for _, answer := range answers {
+			sum += answer.(*redis.IntCmd).Val() // 0 for a key that has just expired
+		}
+		if cursor == 0 {
+			return sum, nil
+		}
+	}
+}

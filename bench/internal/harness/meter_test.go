@@ -2,7 +2,9 @@ package harness
 
 import (
 	"errors"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -60,4 +62,26 @@ func TestMeterNeedsARedisThatTellsOfItself(t *testing.T) {
 	defer m.Close()
 	_, err = m.Spent(t.Context())
 	require.Error(t, err)
+}
+
+func TestMemoryIsOfTheKeysThatMatch(t *testing.T) {
+	t.Parallel()
+	server := throttletest.Redis(t)
+	m, err := NewMeter(t.Context(), server.Options())
+	require.NoError(t, err)
+	defer m.Close()
+	bytes, err := m.Memory(t.Context(), "rm:*", 1000)
+	require.NoError(t, err)
+	assert.Zero(t, bytes)
+
+	want := int64(0)
+	for i := range 100 {
+		key := "rm:{api}:" + strconv.Itoa(i)
+		require.NoError(t, server.Client().Set(t.Context(), key, "value", time.Hour).Err())
+		require.NoError(t, server.Client().Set(t.Context(), "asynq:"+key, "value", time.Hour).Err())
+		want += server.Client().MemoryUsage(t.Context(), key).Val()
+	}
+	bytes, err = m.Memory(t.Context(), "rm:*", 1000)
+	require.NoError(t, err)
+	assert.Equal(t, want, bytes)
 }
