@@ -46,12 +46,16 @@ func appendText[T string | []byte](to []byte, text T) []byte {
 	return append(append(strconv.AppendInt(to, int64(len(text)), 10), ':'), text...)
 }
 
-func appendNumber(to []byte, n int64) []byte { return appendText(to, strconv.FormatInt(n, 10)) }
+func appendNumber(to []byte, n int64) []byte {
+	var digits [20]byte
+	return appendText(to, strconv.AppendInt(digits[:0], n, 10))
+}
 
 // Asking is what ask is told of tasks, all in one text: most calls are answered without a
 // look at it. One without an ID does not join the line.
 func (l *Line) Asking(tasks []Task) []byte {
-	var rows, members, text []byte
+	const usual = 64 // bytes of a row, and of a member
+	rows, members, text := make([]byte, 0, usual), make([]byte, 0, usual*len(tasks)), make([]byte, 0, usual)
 	numbers := map[string]int64{}
 	for i := range tasks {
 		t := &tasks[i]
@@ -69,21 +73,11 @@ func (l *Line) Asking(tasks []Task) []byte {
 		text = t.appendMember(text[:0])
 		members = appendNumber(appendText(members, text), number)
 	}
-	hasLane := int64(0)
-	if l.lane != "" {
-		hasLane = 1
-	}
-	told := make([]byte, 0, len(rows)+len(members)+longestNumbers)
-	for _, n := range []int64{hasLane, idleSlot.Microseconds(), wokenWait.Microseconds(), int64(len(numbers))} {
-		told = appendNumber(told, n)
-	}
-	told = append(told, rows...)
-	told = appendNumber(told, int64(len(tasks)))
+	told := make([]byte, 0, len(l.asking)+len(rows)+len(members)+usual)
+	told = appendNumber(append(told, l.asking...), int64(len(numbers)))
+	told = appendNumber(append(told, rows...), int64(len(tasks)))
 	return append(told, members...)
 }
-
-// longestNumbers is room for the five numbers of Asking.
-const longestNumbers = 64
 
 // member is how a task stands in its row.
 func (t Task) member() string { return string(t.appendMember(nil)) }
