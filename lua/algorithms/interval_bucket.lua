@@ -155,14 +155,20 @@ function interval_bucket.status(state, limit, now)
 end
 
 -- When so many more tokens may have started, besides those that are to be left over: those
--- of a refill evenly over its period.
+-- of a refill evenly over its period. What it brings beyond the capacity runs over, so where
+-- some are left over it may bring less. The first refills make up for slots ahead.
 function interval_bucket.due(state, limit, n, keep, now)
-  local lacking = n + keep - state.free - (limit.capacity - state.taken)
-  if lacking <= 0 then
+  local over = state.taken + keep - limit.capacity
+  if n - state.free + over <= 0 then
     return now
   end
-  local refills = math.ceil(lacking / limit.count)
-  local before = lacking - (refills - 1) * limit.count - 1
+  local each, refills = math.min(limit.count, limit.capacity - keep), math.max(0, math.floor(over / limit.count))
+  local tokens = math.max(1, n - state.free + math.min(0, over))
+  if over > 0 then
+    tokens = tokens + each - math.min(each, (refills + 1) * limit.count - over)
+  end
+  local before = (tokens - 1) % each
+  refills = refills + math.ceil(tokens / each)
   return (state.start or now) + refills * limit.period_us + math.floor(before * limit.period_us / limit.count)
 end
 

@@ -133,7 +133,8 @@ function spacing.due(state, limit, n, _, now, cost)
     if not is_later(after(limit, start, cost), free.till) then
       return told(start)
     end
-    before = max(0, before - floor(max(0, free.till.us - from.us) * limit.count / limit.period_us))
+    local parts = (free.till.us - from.us) * limit.count + free.till.part - from.part
+    before = max(0, before - floor(max(0, parts) / limit.period_us))
   end
 end
 
