@@ -15,11 +15,8 @@
 local MOST_AGO_US = 60000000
 
 local joins = operation == 'join'
-local rest = argument + ARGV[argument + 1]
-argument = argument + 1
-local line = make.line()
+local line = read_from(texts_in(next_text()), make.line)
 line.only_looks = not joins
-argument = rest
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)
 local own, costs = {}, {}

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,9 +37,9 @@ type BatchConfig struct {
 	// the summary its estimate. May be nil.
 	Config *policy.Config
 	// Report, if set, is told of each line that became no new task. Calls come one
-	// at a time; those about bad lines in the order of the lines.
+	// at a time, in the order of the lines.
 	Report func(*LineError)
-	// Progress, if set, is called after every line, one call at a time.
+	// Progress, if set, is called after every line, in the same way.
 	Progress func(Progress)
 }
 
@@ -164,14 +165,15 @@ func (p *Producer) Batch(ctx context.Context, r io.Reader, config BatchConfig) (
 			return Summary{}, &StoppedError{Line: max(config.From, 1), Err: err}
 		}
 	}
-	run := newBatchRun(p, config)
-	return run.run(ctx, &fileSource{lines: newLineReader(r, config.MaxLine), from: config.From})
+	load := NewLoad(config.Config)
+	return newBatchRun(p, config, load).run(ctx, linesOf(r, config, load))
 }
 
 // Repeat enqueues n tasks of one entry, as a batch of n such lines would be.
 func (p *Producer) Repeat(ctx context.Context, entry Entry, n int, config BatchConfig) (Summary, error) {
 	config = config.withDefaults()
-	return newBatchRun(p, config).run(ctx, &copySource{entry: entry, left: n})
+	load := NewLoad(config.Config)
+	return newBatchRun(p, config, load).run(ctx, copiesOf(entry, n, load))
 }
 
 // checkAll reads an input that can be read again to its end, reports its bad
@@ -182,18 +184,9 @@ func checkAll(ctx context.Context, r io.Reader, config BatchConfig) error {
 		return nil
 	}
 	var bad StrictError
-	load := NewLoad(config.Config)
-	source := &fileSource{lines: newLineReader(r, config.MaxLine), from: config.From}
-	for {
-		if err := ctx.Err(); err != nil {
+	for next, err := range linesOf(r, config, NewLoad(config.Config)) {
+		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return err
-		}
-		next, err := source.next(load)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("reading the input: %w", err)
 		}
 		if next.bad != nil {
 			problem := &LineError{Line: next.line, Err: next.bad}

@@ -210,8 +210,8 @@ func (f *scheduleFile) task(index int, fields []field, entry *ScheduleEntry) {
 	var problems FieldErrors
 	entry.Entry = readEntry(fields, scheduleFields(), &problems)
 	for _, p := range problems {
-		path := fieldPath(index, p.Field)
-		f.problem(f.lineOf(path), path, "%s", p.Problem)
+		path := fieldPath(index, p.Path)
+		f.problem(f.lineOf(path), path, "%s", p.Message)
 		f.unread[path] = true
 	}
 	if len(problems) > 0 { // a short form in error leaves these open

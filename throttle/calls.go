@@ -113,7 +113,7 @@ func (c *policyCalls) requests(operation string, claims []*claim) (keys []string
 				tasks[i] = claim.inLine()
 			}
 		}
-		args = append(args, c.line.Asking(tasks)...)
+		args = append(args, c.line.Asking(tasks))
 	}
 	places := make(map[string]int, len(c.policy.Limits))
 	for len(claims) > 0 {

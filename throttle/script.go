@@ -1,9 +1,12 @@
 package throttle
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/lua"
@@ -70,4 +73,20 @@ func latenessOf(l *policy.Limit) time.Duration {
 	case policy.FixedWindow, policy.Concurrency, told, pace:
 	}
 	return 0
+}
+
+// integers runs a script whose reply is a list of integers, as [redis.Script.Run]
+// does, but without a value on the heap for each of them.
+func integers(ctx context.Context, client redis.UniversalClient, script *redis.Script, keys []string, args []any) ([]int64, error) {
+	line := make([]any, 0, 3+len(keys)+len(args))
+	line = append(line, "evalsha", script.Hash(), len(keys))
+	for _, key := range keys {
+		line = append(line, key)
+	}
+	cmd := redis.NewIntSliceCmd(ctx, append(line, args...)...)
+	err := client.Process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return script.Run(ctx, client, keys, args...).Int64Slice()
+	}
+	return cmd.Val(), err
 }

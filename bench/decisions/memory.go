@@ -24,7 +24,8 @@ type memory struct {
 const idleKeys = 100
 
 // weigh measures one contender's memory in an otherwise empty database.
-func (b *bench) weigh(ctx context.Context, admin *redis.Client, c contender) (m memory, err error) {
+func (b *bench) weigh(ctx context.Context, c contender) (m memory, err error) {
+	admin := b.Meter.Client
 	client := b.client()
 	defer client.Close()
 	m.Name = c.name

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // command is one of the things that enqueue can do.
@@ -83,14 +85,7 @@ func (c command) printHelp(w io.Writer) {
 		strings.Join(strings.Fields("enqueue "+c.name+" [flags] "+c.usage), " "))
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	c.action().flags(fs)
-	fs.VisitAll(func(f *flag.Flag) {
-		name, usage := flag.UnquoteUsage(f)
-		fmt.Fprintf(&b, "  %s", strings.TrimSpace("-"+f.Name+" "+name))
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
-			fmt.Fprintf(&b, " (default %s)", f.DefValue)
-		}
-		fmt.Fprintf(&b, "\n      %s\n      %s\n", strings.ReplaceAll(usage, "\n", "\n      "), envName(f.Name))
-	})
+	program.PrintFlags(&b, fs)
 	fmt.Fprintf(&b, "\nExamples:\n\n%s", strings.Trim(c.examples, "\n"))
 	b.WriteString("\n" + helpEnd)
 	_, _ = io.WriteString(w, b.String())

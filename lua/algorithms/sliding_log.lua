@@ -24,9 +24,10 @@
 --   "~<longest_us>/<asked_us>", and maybe "/<from_us>/<till_us>/<cost>/<count>/<period_us>"
 --                          last of all, at AFTER_ALL + 2 x (16 x the last number given +
 --                          how many digits are in use): the longest period by which
---                          somebody counts, and about when somebody last did so beside a
---                          shorter one, 0 if there is none; and what a long search has found: a request of that cost or more passes at no instant
---                          from `from` to before `till`
+--                          somebody counts, and about when somebody last asked by it beside
+--                          a shorter one, 0 if there is none; and what a long search has
+--                          found: a request of that cost or more passes at no instant from
+--                          `from` to before `till`
 -- What is older than the longest period, and than a clock may be set back, is forgotten by
 -- later changes, MOST_FORGOTTEN starts at a time.
 local sliding_log = { keeps_margin = true, takes_each = true }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -21,4 +22,13 @@ func Median[N Number](figures []N) N {
 		return sorted[middle]
 	}
 	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// Percentile returns what p percent of the sorted durations do not exceed, or 0 of none.
+func Percentile(sorted []time.Duration, p float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(math.Ceil(float64(len(sorted)) * p / 100))
+	return sorted[max(1, rank)-1]
 }

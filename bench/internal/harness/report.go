@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -26,10 +27,9 @@ func Latency(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// Count puts a number before a thing, or so many things.
-func Count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
+// WriteJSON writes a report for a program to read.
+func WriteJSON(w io.Writer, report any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(report)
 }
