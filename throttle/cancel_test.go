@@ -103,6 +103,29 @@ func TestCancelBetweenTwoRefills(t *testing.T) {
 	assert.Equal(t, throttle.Denied, b.reserve(0).Outcome, "what an earlier refill brought")
 }
 
+// What Redis has lost can not come back: neither all of it nor a part is taken out of what
+// others have since, where that is told apart by when it was.
+func TestWhatWasLostIsNotTakenFromOthers(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		limit.Cost = "cost"
+		for name, undo := range map[string]func(*throttle.Reservation) error{
+			"cancel": func(r *throttle.Reservation) error { return r.Cancel(t.Context()) },
+			"adjust": func(r *throttle.Reservation) error {
+				return r.Adjust(t.Context(), map[string]string{"cost": "1"})
+			},
+		} {
+			b := newTestLimiter(t, limit)
+			lost := b.reserve(0, "cost", "4")
+			empty(t, b.client)
+			b.at(time.Second)
+			require.Equal(t, throttle.Granted, b.reserve(0, "cost", "2").Outcome)
+			require.NoError(t, undo(lost))
+			require.Equal(t, int64(2), b.reserve(0).Limits[0].Remaining, name)
+		}
+	}, "token_bucket", "interval_bucket", "concurrency", "spacing")
+}
+
 // Who has nothing there any more, because Redis was emptied, gets nothing back: no slot that
 // nobody took, and no more than what others have taken since.
 func TestNothingComesBackAfterAFlush(t *testing.T) {
@@ -184,27 +207,4 @@ func TestFreeSlotsAreBounded(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What Redis has lost can not come back: neither all of it nor a part is taken out of what
-// others have since, where that is told apart by when it was.
-func TestWhatWasLostIsNotTakenFromOthers(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, limit policy.Limit) {
-		limit.Cost = "cost"
-		for name, undo := range map[string]func(*throttle.Reservation) error{
-			"cancel": func(r *throttle.Reservation) error { return r.Cancel(t.Context()) },
-			"adjust": func(r *throttle.Reservation) error {
-				return r.Adjust(t.Context(), map[string]string{"cost": "1"})
-			},
-		} {
-			b := newTestLimiter(t, limit)
-			lost := b.reserve(0, "cost", "4")
-			empty(t, b.client)
-			b.at(time.Second)
-			require.Equal(t, throttle.Granted, b.reserve(0, "cost", "2").Outcome)
-			require.NoError(t, undo(lost))
-			require.Equal(t, int64(2), b.reserve(0).Limits[0].Remaining, name)
-		}
-	}, "token_bucket", "interval_bucket", "concurrency", "spacing")
 }

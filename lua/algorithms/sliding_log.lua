@@ -24,9 +24,10 @@
 --   "~<longest_us>/<asked_us>", and maybe "/<from_us>/<till_us>/<cost>/<count>/<period_us>"
 --                          last of all, at AFTER_ALL + 2 x (16 x the last number given +
 --                          how many digits are in use): the longest period by which
---                          somebody counts, and about when somebody last did so; and what
---                          a long search has found: a request of that cost or more passes at no instant
---                          from `from` to before `till`
+--                          somebody counts, and about when somebody last asked by it beside
+--                          a shorter one, 0 if there is none; and what a long search has
+--                          found: a request of that cost or more passes at no instant from
+--                          `from` to before `till`
 -- What is older than the longest period, and than a clock may be set back, is forgotten by
 -- later changes, MOST_FORGOTTEN starts at a time.
 local sliding_log = { keeps_margin = true, takes_each = true }
@@ -68,7 +69,7 @@ local KINDS = { 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm',
 -- instants, in order; what it costs there; and behind how many tokens of all that ends.
 function sliding_log.load(raw, limit, _, key)
   local state = { key = key, number = 0, digits = 0, last = 0, latest = 0, tokens = { 0 }, starts = { 0 },
-    longest_us = 0, asked_us = 0,
+    longest_us = limit.period_us, asked_us = 0,
     slots = {}, runs = {}, added = {}, removed = {}, closed = { from = 0, till = 0, cost = math.huge },
     apart_us = limit.period_us + math.min(MOST_MARGIN_US, math.floor(limit.period_us * MARGIN)) }
   local top = not raw and redis.pcall('ZREVRANGE', key, 0, 1, 'WITHSCORES')
@@ -181,16 +182,20 @@ local function first_passing(state, limit, period_us, cost, from, now)
   return at
 end
 
--- Whether it is to be noted that somebody counts by a period, for others not to forget what
--- that one still counts.
-local function is_to_note(state, limit, now)
-  return limit.period_us > state.longest_us
-    or limit.period_us == state.longest_us and state.asked_us > 0 and now - state.asked_us > limit.period_us / 8
+-- Notes by which period somebody counts, even if denied: starts are remembered for the longest
+-- one, until nobody has asked by it for twice as long, when nothing it counted counts any more.
+local function note_period(state, limit, now)
+  local period_us, longest_us, asked_us = limit.period_us, state.longest_us, state.asked_us
+  if period_us > longest_us or asked_us > 0 and asked_us + 2 * longest_us < now then
+    state.longest_us, state.asked_us, state.changed = period_us, 0, true
+  elseif period_us < longest_us and asked_us == 0
+    or period_us == longest_us and asked_us > 0 and now - asked_us > period_us / 8 then
+    state.asked_us, state.changed = now, true
+  end
 end
 
--- Who is denied counts by its period, too.
 function sliding_log.earliest(state, limit, cost, from, now)
-  state.changed = state.changed or is_to_note(state, limit, now)
+  note_period(state, limit, now)
   return first_passing(state, limit, limit.period_us, cost, from, now)
 end
 
@@ -269,22 +274,10 @@ function sliding_log.give_back(state, limit, _, slot, now, number, _, who)
   return sliding_log.adjust(state, limit, -math.huge, slot, now, number, 0, who)
 end
 
--- Notes by which period somebody counts: starts are remembered for the longest one, until
--- nobody has counted by it for twice as long, after which none of its starts counts.
-local function note_period(state, limit, now)
-  local is_shorter = limit.period_us < state.longest_us
-  if limit.period_us > state.longest_us or is_shorter and state.asked_us > 0 and state.asked_us + 2 * state.longest_us < now then
-    state.longest_us, state.asked_us = limit.period_us, 0
-  elseif is_to_note(state, limit, now) or is_shorter and state.asked_us == 0 then
-    state.asked_us = now
-  end
-end
-
 -- The key lives as long as the last start that it had when this call began, even if
 -- that is undone: its number is not to be given again. What is forgotten closes nothing
 -- from now on, but a clock set far back could come to where it did.
 function sliding_log.save(state, limit, now, key)
-  note_period(state, limit, now)
   local memory_us, closed = state.longest_us + math.min(limit.period_us, MOST_SET_BACK_US), state.closed
   closed.from = math.max(closed.from, now)
   local header = string.format('~%d/%d', state.longest_us, state.asked_us)
