@@ -208,3 +208,30 @@ func TestFreeSlotsAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// What a start did not need comes back for as long as the bucket has not been full since, and
+// not out of what others took later: however much came back before, which receipts tell of.
+func TestNothingComesBackLongAfterward(t *testing.T) {
+	t.Parallel()
+	limit := bucket("l", 10, 10*time.Second, 10)
+	limit.Cost = "cost"
+	for name, undo := range map[string]func(*throttle.Reservation) error{
+		"cancel": func(r *throttle.Reservation) error { return r.Cancel(t.Context()) },
+		"adjust": func(r *throttle.Reservation) error { return r.Adjust(t.Context(), map[string]string{"cost": "1"}) },
+	} {
+		b := newTestLimiter(t, limit)
+		for i := range 50 {
+			b.at(time.Duration(i) * time.Second)
+			r := b.reserve(0, "cost", "5")
+			require.Equal(t, throttle.Granted, r.Outcome)
+			require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "1"}))
+		}
+		b.at(50 * time.Second)
+		long := b.reserve(0, "cost", "5")
+		require.Equal(t, throttle.Granted, long.Outcome)
+		b.at(100 * time.Second)
+		require.Equal(t, throttle.Granted, b.reserve(0, "cost", "5").Outcome)
+		require.NoError(t, undo(long))
+		assert.EqualValues(t, 4, b.reserve(0, "cost", "1").Limits[0].Remaining, name)
+	}
+}

@@ -331,10 +331,12 @@ end
 -- receipt; and tells whether it did. The bucket has not been full since, as long as the
 -- TAT that the take left behind, less what was given back since, lies ahead; and each slot
 -- ahead, the last of which is one full bucket before the latest TAT, must still find the
--- bucket as empty as it was reckoned.
-local function give(state, limit, tokens, all, receipt, now)
+-- bucket as empty as it was reckoned. When that is forgotten which receipts tell of, the
+-- bucket has been full, so a start leaves no TAT behind that is later than its slot lets it.
+local function give(state, limit, tokens, all, receipt, slot, now)
   local last_slot = highest_tat(state) - after(limit, ZERO, limit.capacity).us
-  local most = tokens_in(limit, instant(max(now, last_slot)), instant(receipt - (state.returned or 0)))
+  local left_behind = min(receipt - (state.returned or 0), slot + limit.full_us)
+  local most = tokens_in(limit, instant(max(now, last_slot)), instant(left_behind))
   if most < (all and tokens or 1) then
     return false
   end
@@ -359,13 +361,13 @@ function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
     return true
   end
   local free = state.free
-  if undo(state, limit, cost, tat, part) then
+  if state.tat.us <= slot + limit.full_us and undo(state, limit, cost, tat, part) then
     -- That may lay bare free slots that are the newest now.
     while #free > 0 and undo(state, limit, free[#free].cost, free[#free].tat.us, free[#free].tat.part) do
       table.remove(free)
     end
     return true
-  elseif give(state, limit, cost, true, tat, now) then
+  elseif give(state, limit, cost, true, tat, slot, now) then
     return true
   elseif slot < now or slot >= state.tat.us or #free == MAX_FREE then
     return false
@@ -382,7 +384,7 @@ function token_bucket.adjust(state, limit, more, slot, now, tat, part)
   if part < 0 and change_put_off(state, limit, more, slot, now) then
     return true
   elseif more < 0 then
-    return give(state, limit, -more, false, tat, now)
+    return give(state, limit, -more, false, tat, slot, now)
   end
   state.tat = behind(limit, state.tat, more, now)
   return true
