@@ -99,11 +99,11 @@ end
 function interval_bucket.convert(was, its, limit, now)
   local state = { ends = 0, taken = {} }
   if was.start then
-    state.start = now - floor(max(0, now - was.start) * limit.period_us / its.period_us)
-    local tokens = ceil(min(was.taken[was.start] or 0, its.capacity) * limit.capacity / its.capacity)
-    for start = was.start, was.ends - 1, its.period_us do
-      add(state, limit, min(period_of(state, limit, start), state.start + (MAX_AHEAD - 1) * limit.period_us), tokens)
-      tokens = was.taken[start + its.period_us] or 0
+    add(state, limit, now - floor(max(0, now - was.start) * limit.period_us / its.period_us),
+      ceil(min(was.taken[was.start] or 0, its.capacity) * limit.capacity / its.capacity))
+    local last = state.start + (MAX_AHEAD - 1) * limit.period_us
+    for start = was.start + its.period_us, was.ends - 1, its.period_us do
+      add(state, limit, min(period_of(state, limit, start), last), was.taken[start] or 0)
     end
   end
   return state
@@ -176,7 +176,7 @@ end
 function interval_bucket.store(state, limit, now)
   local _, _, full = lacking(state, limit)
   local taken = {}
-  for start = state.start or 0, state.ends - 1, limit.period_us do
+  for start = state.start or 0, min(state.ends, full) - 1, limit.period_us do
     taken[#taken + 1] = int(state.taken[start] or 0)
   end
   return int(state.start or 0) .. '=' .. table.concat(taken, ','), max(0, ttl_ms(full - now))

@@ -60,7 +60,7 @@ end
 --
 -- At most MAX_PUT_OFF are kept, and beyond that the first of them is the TAT's.
 
--- How late the TAT may be before a slot, or a row.
+-- How late the TAT may be before a slot, or before a row.
 local function latest_tat(limit, slot)
   return slot.tat or after(limit, instant(slot.at), limit.capacity - slot.cost)
 end
