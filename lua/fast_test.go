@@ -280,7 +280,11 @@ func TestFastPathIsForSimpleLimits(t *testing.T) {
 	for _, other := range []Limit{smooth(3, 5), kept, log} {
 		w := newTwins(t, throttletest.Embedded(t), []Limit{smooth(10, 5), other})
 		w.set("{t}clock", "1700000000000000")
-		args := append(Head(w.limits...), "reserve", 1, 0, "", 0, 2, 1, 3, 1)
+		args := append(Head(w.limits...), "reserve", 1, 0, "", 0)
+		if other.Kept > 0 {
+			args = append(args, 0) // not urgent
+		}
+		args = append(args, 2, 1, 3, 1)
 		assert.Equal(t, "[]", reply(t.Context(), w.client, w.quick, w.keys("quick", false, 0), args), other)
 	}
 }

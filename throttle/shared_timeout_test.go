@@ -24,8 +24,10 @@ func TestSharedTimeout(t *testing.T) {
 
 		require.NoError(t, first.Err(), "a call may be under way")
 		time.Sleep(callTimeout - sharedFor)
+		synctest.Wait()
 		require.Error(t, first.Err())
 		time.Sleep(sharedFor)
+		synctest.Wait()
 		require.Error(t, second.Err())
 		require.NoError(t, timeout.context().Err())
 	})

@@ -53,6 +53,11 @@ local function pass_fixed_window(raw, cost, times, limit)
     start, left, ends - now
 end
 
+-- What does so for an algorithm, or nil.
+local function pass_of(algorithm)
+  return algorithm == 'token_bucket' and pass_token_bucket or algorithm == 'fixed_window' and pass_fixed_window or nil
+end
+
 -- The answer, or nil.
 local function answer_fast()
   local limits_in_all = ARGV[1] + 0
@@ -61,6 +66,11 @@ local function answer_fast()
   local heeds = name == 'ask'
   if frozen_until > now or heeds and raw[2] or not heeds and name ~= 'reserve' then
     return nil
+  end
+  for limit = 2, limits_end, 9 do
+    if ARGV[limit + 7] ~= '0' or not pass_of(ARGV[limit]) then
+      return nil
+    end
   end
   if heeds then
     run = run + 1 -- the tasks in line
@@ -77,15 +87,10 @@ local function answer_fast()
     local answers, use_by = times > 1 and 2 or 1, 0
     local receipt = size + 6
     for limit = 2, limits_end, 9 do
-      local algorithm, state = ARGV[limit], ARGV[argument] + 0
-      local pass = ARGV[limit + 7] == '0'
-        and (algorithm == 'token_bucket' and pass_token_bucket or algorithm == 'fixed_window' and pass_fixed_window)
-      if not pass then
-        return nil
-      end
+      local state = ARGV[argument] + 0
       local before = values[state] or raw[state]
       local value, ttl_us, ends, mark, left, reset_us, last_mark, last_left, last_reset_us =
-        pass(before, ARGV[argument + 1] + 0, times, limit)
+        pass_of(ARGV[limit])(before, ARGV[argument + 1] + 0, times, limit)
       if not value or not before and redis.call('EXISTS', KEYS[state]) == 1 then
         return nil
       end
