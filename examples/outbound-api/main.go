@@ -19,22 +19,21 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-
-	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := program.OK
-	if text := os.Getenv(jobVariable); text == "" {
-		code = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	} else if err := runWorker(text, os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = program.Failed
-	}
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
+
+// Exit codes: a run that went wrong, calls over the quota included, and a command
+// line that makes no sense.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
 
 // timeLimit ends a run that does not come to its end by itself.
 const timeLimit = 58 * time.Second
@@ -45,6 +44,7 @@ type options struct {
 	tasks   int
 	workers int
 	serve   string
+	worker  bool
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -56,6 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&o.tasks, "tasks", 800, "how many tasks to enqueue, at most 2000")
 	flags.IntVar(&o.workers, "workers", 3, "how many worker processes to start, at most 16")
 	flags.StringVar(&o.serve, "serve", "", "run nothing but the API, on this `address`, until interrupted")
+	flags.BoolVar(&o.worker, "worker", false, "be one of the worker processes (for the program's own use)")
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "outbound-api: three worker processes share the quota of one API.\n\n"+
 			"  go run ./examples/outbound-api          with Rampmeter\n"+
@@ -65,19 +66,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		return program.OK
+		return 0
 	case err != nil:
-		return program.Usage
+		return exitUsage
 	}
 	if err := o.validate(flags.NArg()); err != nil {
 		fmt.Fprintf(stderr, "outbound-api: %v; see -h\n", err)
-		return program.Usage
+		return exitUsage
 	}
 
 	code, err := o.start(ctx, stdout, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "outbound-api: %v\n", err)
-		return program.Failed
+		return exitFailed
 	}
 	return code
 }
@@ -95,18 +96,21 @@ func (o *options) validate(positional int) error {
 }
 
 func (o *options) start(ctx context.Context, stdout, stderr io.Writer) (int, error) {
-	if o.serve != "" {
-		return program.OK, serveAPI(ctx, o.serve, stderr)
+	switch {
+	case o.serve != "":
+		return 0, serveAPI(ctx, o.serve, stderr)
+	case o.worker:
+		return 0, runWorker(ctx, o.redis, o.naive, stdout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	seen, err := demonstrate(ctx, o, stderr)
 	if err != nil {
-		return program.Failed, err
+		return exitFailed, err
 	}
 	seen.print(stdout)
 	if seen.over > 0 || seen.done < o.tasks {
-		return program.Failed, nil
+		return exitFailed, nil
 	}
-	return program.OK, nil
+	return 0, nil
 }

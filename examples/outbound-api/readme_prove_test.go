@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +14,7 @@ import (
 
 // The test program is its own worker, as the example is.
 func TestMain(m *testing.M) {
-	if os.Getenv(jobVariable) != "" {
+	if slices.Contains(os.Args, "-worker") {
 		main()
 	}
 	os.Exit(m.Run())
