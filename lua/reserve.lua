@@ -83,6 +83,16 @@ for i = 1, #limits do
   keeps_margin = keeps_margin or limits[i].algorithm.keeps_margin
 end
 
+-- Whether somebody may stand by for what the request needs.
+local function is_stood_for()
+  for i, limit in ipairs(limits) do
+    if limit.algorithm.is_stood_for and limit.algorithm.is_stood_for(own[i], now) then
+      return true
+    end
+  end
+  return false
+end
+
 -- What is ahead of now gets its own instant, if that is within reach; what is not, too,
 -- if it is `since` 0.
 local function slot_ahead(at, wait_us, who, since)
@@ -128,11 +138,8 @@ local granted_to, granted_at = {}, {}
 
 local function decide(task, run, wait_us, who, attempt, urgent)
   asked = asked_for(costs, own, urgent, who)
-  if task then
-    line.step_down(task, own, costs, who)
-  end
   local at, held_by = first_instant(own, asked, opens, 'earliest', who)
-  if not line and may_join() and (at > now or keeps_margin) then
+  if not line and may_join() and (at > now or keeps_margin or is_stood_for()) then
     make_line()
     task = line.next_task(run)
   end
@@ -158,6 +165,7 @@ local function decide(task, run, wait_us, who, attempt, urgent)
       granted_to[attempt], granted_at[attempt] = answer_text(reply, size + 1, #limits), slot
     end
     if task then
+      line.step_down(task, own, costs)
       line.start(task, costs)
       reply[size + 2] = task.place or 1
     elseif run and run.place > 0 then
@@ -173,6 +181,7 @@ local function decide(task, run, wait_us, who, attempt, urgent)
         reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
           line.stand(task, own, costs, at, held_by)
       else
+        line.step_down(task, own, costs)
         reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
           line.join(task, costs, at, held_by)
       end
@@ -248,6 +257,7 @@ if refused then
 end
 if line then
   line.finish()
+  line.finish_standing()
 end
 for attempt, answer in pairs(granted_to) do
   keep_answer(attempt, answer, granted_at[attempt])

@@ -8,16 +8,16 @@ local MOST_ROWS = 4
 -- What came back is in the states, which are still to be saved; held_us is how long a
 -- task had it, 0 if it did not start.
 local function tell_line(held_us)
-  if not raw[#KEYS] then
-    return
-  end
   local key = KEYS[#KEYS]
-  local is_enough = held_us > 0
+  local is_there, is_enough = raw[#KEYS], held_us > 0
   for place = 2, #KEYS - 1 do
-    local limit = limits[(place - 2) % #limits + 1]
-    if states[place] and limit.algorithm.hand then
-      local _, stand_by = hand_slots(key, KEYS[place], limit, states[place], '+inf', held_us)
-      if not stand_by then
+    local limit, state = limits[(place - 2) % #limits + 1], states[place]
+    if state and limit.algorithm.hand then
+      local stand_by = false
+      if limit.algorithm.is_stood_for(state, now) then
+        stand_by = select(2, hand_slots(key, KEYS[place], limit, state, '+inf', held_us))
+      end
+      if is_there and not stand_by then
         is_enough = false
         local rows = redis.call('ZPOPMIN', key .. '/lacking:' .. KEYS[place], MOST_ROWS)
         for i = 1, #rows, 2 do
@@ -26,7 +26,7 @@ local function tell_line(held_us)
       end
     end
   end
-  if not is_enough then
+  if is_there and not is_enough then
     redis.pcall('PUBLISH', key .. '/signal', int(held_us))
   end
 end

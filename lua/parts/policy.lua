@@ -53,6 +53,10 @@
 --                                optional: the instant before which slots must lie
 --   has(state, cost, now, who)   optional: whether `who` has that already, and so may
 --                                have it again whatever is kept
+--   hand, stand, is_stood_for, let_go, renew
+--                                optional, all or none: slots that are held until they are
+--                                given back, and those who stand by for them; see
+--                                algorithms/concurrency.lua
 --   due(state, limit, n, keep, now, cost)
 --                                the first instant by which n tokens may have started
 --                                from now on, besides those that were taken, if `keep`
