@@ -18,6 +18,7 @@
 
 local ended, held_us = 0, 0
 local who, own = next_text(), states_of(1)
+look_at_standing(own)
 for i, limit in ipairs(limits) do
   local born = next_number()
   if limit.algorithm.let_go(own[i], now, who, born) then

@@ -77,10 +77,12 @@ local function may_join()
   return heeds and ARGV[members_at + 2 * decided + 2] ~= '0'
 end
 
--- Whether who may wait keeps a margin from others although it would pass now.
-local keeps_margin = false
+-- Whether who may wait keeps a margin from others although it would pass now; and whether
+-- limits read what they know of tasks for many at once.
+local keeps_margin, expects = false, false
 for i = 1, #limits do
-  keeps_margin = keeps_margin or limits[i].algorithm.keeps_margin
+  local algorithm = limits[i].algorithm
+  keeps_margin, expects = keeps_margin or algorithm.keeps_margin, expects or algorithm.expect
 end
 
 -- Whether somebody may stand by for what the request needs.
@@ -239,6 +241,14 @@ end
 if heeds and raw[2] then
   make_line()
 end
+local first = argument
+while expects and argument < #ARGV do
+  argument = argument + 2
+  local who = next_text()
+  argument = argument + 1 + (kept and 1 or 0) + (heeds and 3 or 0)
+  expect(who, 1)
+end
+argument = first
 while argument < #ARGV do
   local times, wait_us, who, attempt = next_number(), next_number(), next_text(), next_number()
   local urgent = next_urgent()

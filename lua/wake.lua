@@ -147,10 +147,10 @@ local function most_at(limit)
   return hold_us > 0 and hold_us <= LONG_US and math.ceil(limit.count * (near_us + reach_us) / hold_us) or 0
 end
 
--- When those who stand by for slots of a limit are to be looked at: when a quarter of
+-- When those who stand by for slots of a limit are to be looked at: when a third of
 -- them has gone.
 local function look_again_us(limit)
-  return math.max(reach_us, most_at(limit) * hold_us / limit.count / 4)
+  return math.max(reach_us, most_at(limit) * hold_us / limit.count / 3)
 end
 
 -- Whether one more may be woken to stand by for a slot.

@@ -34,7 +34,7 @@
 --   "newest"   -(an instant after which none of them was born)
 --   "standing" -(an instant until which somebody may stand by for a slot; see
 --              parts/line_stand.lua)
--- So a call reads once for each task, and writes once. What has ended is written to
+-- So a call reads once, for hundreds of tasks, and writes once. What has ended is written to
 -- stand at 0, and one call in so many sweeps it out. Leases that ran out are cleared
 -- away by the next call that writes, MOST_LEASES at a time; those that it leaves still
 -- count by what they cost above 1.
@@ -102,7 +102,7 @@ end
 -- Takes over what scores tell of all leases, and ends those that ran out. What is left
 -- of these stays in the set, but does not count; see above.
 local function read(state, scores, now)
-  state.used, state.first, state.last, state.loose, state.newest, state.standing = unpack(scores, 4)
+  state.used, state.first, state.last, state.loose, state.newest, state.standing = unpack(scores, 1, 6)
   state.was_empty, state.left = state.used == 0, 0
   state.was_kept = math.ceil(math.max(state.last, state.standing) / KEPT_US)
   if state.was_empty then
@@ -122,24 +122,50 @@ local function read(state, scores, now)
 end
 
 function concurrency.load(_, _, _, key)
-  return { key = key, leases = {}, puts = 0, run_out = {} }
+  return { key = key, leases = {}, expected = {}, puts = 0, run_out = {} }
 end
 
--- The lease that `who` holds, which costs nothing if there is none.
-local function lease_of(state, who, now)
-  if not state.leases[who] then
-    local scores = state.was_empty and { 0, 0, 0 } or scores_of(state,
-      { 'h:' .. who, 'b:' .. who, 'c:' .. who, 'used', 'first', 'last', 'loose', 'newest', 'standing' })
-    if not state.used then
-      read(state, scores, now)
-    end
+-- Reads the leases that some hold, and the first time what is known of all.
+local function look_up(state, whos, now)
+  local members = { 'used', 'first', 'last', 'loose', 'newest', 'standing' }
+  local known = #members
+  for i, who in ipairs(whos) do
+    members[known + 3 * i - 2], members[known + 3 * i - 1], members[known + 3 * i] = 'h:' .. who, 'b:' .. who, 'c:' .. who
+  end
+  local scores = scores_of(state, members)
+  if not state.used then
+    read(state, scores, now)
+  end
+  for i, who in ipairs(whos) do
     if not state.leases[who] then
-      state.leases[who] = { who = who, ends = scores[1], born = scores[2], cost = scores[3] }
-      if scores[1] > 0 and scores[1] <= now then -- it is among those that are left
+      local ends, born, cost = unpack(scores, known + 3 * i - 2, known + 3 * i)
+      state.leases[who] = { who = who, ends = ends, born = born, cost = cost }
+      if ends > 0 and ends <= now then -- it is among those that are left
         put(state, who)
         state.used, state.left = state.used + 1, state.left - 1
       end
     end
+  end
+end
+
+-- Tells that the lease of `who` will be asked for: MOST_LEASES of these are read at once.
+function concurrency.expect(state, who)
+  local last = state.expected[#state.expected]
+  if not last or #last == MOST_LEASES then
+    last = {}
+    table.insert(state.expected, last)
+  end
+  last[#last + 1] = who
+end
+
+-- The lease that `who` holds, which costs nothing if there is none.
+local function lease_of(state, who, now)
+  if not state.leases[who] and state.was_empty then
+    state.leases[who] = { who = who, ends = 0, born = 0, cost = 0 }
+  elseif not state.leases[who] then
+    local whos = table.remove(state.expected) or {}
+    whos[#whos + 1] = who
+    look_up(state, whos, now)
   end
   return state.leases[who]
 end

@@ -28,7 +28,7 @@ function line.behind_standing(task, own, asked, costs, who)
   for i, limit in ipairs(limits) do
     local algorithm, state = limit.algorithm, own[i]
     if algorithm.hand and not algorithm.has(state, costs[i], now, who) and algorithm.is_stood_for(state, now) then
-      local handed, stand_by = hand_slots(KEYS[2], state.key, limit, state, last, 0)
+      local handed, stand_by = hand_slots(KEYS[2], state.key, limit, state, standing_at(KEYS[2], state.key, last), 0)
       if stand_by or handed > 0 and algorithm.earliest(state, limit, asked[i], now, now, who) > now then
         return i
       end
