@@ -38,9 +38,9 @@ local MOST_SILENT = 1
 -- that, until the next one is woken.
 local LONG_US = 10000000
 
-local state_keys, has_slots = {}, false
+local state_keys = {}
 for i = 1, #limits do
-  state_keys[i], has_slots = next_text(), has_slots or limits[i].algorithm.hand
+  state_keys[i] = next_text()
 end
 local id, term_us, near_us, reach_us = next_text(), next_number(), next_number(), next_number()
 local hold_us, most_standing = next_number(), next_number()
@@ -100,18 +100,13 @@ local function rest_us(row)
 end
 
 -- A task that did not ask in time is woken again: it may be the wake that was lost. Until
--- it asks it counts for nothing. One that stood by gives no sign of life.
+-- it asks it counts for nothing.
 local function wake_again(kind, name)
-  local row, member = parse_name(name)
+  local row = parse_name(name)
   if kind == 'woken' then
     redis.call('ZREM', line_key('woken'), name)
     if not row.is_silent then -- once in a call, however many of them
       know(row).silence, row.is_silent, row.is_changed = know(row).silence + 1, true, true
-    end
-  end
-  for i, limit in ipairs(limits) do
-    if limit.algorithm.hand then
-      redis.call('ZREM', line_key('standing', key_of(i, row)), standing_member(i, row, parse_member(member), name))
     end
   end
   change('ZADD', line_key('late'), { int(now + rest_us(know(row))), name })
@@ -152,10 +147,10 @@ local function most_at(limit)
   return hold_us > 0 and hold_us <= LONG_US and math.ceil(limit.count * (near_us + reach_us) / hold_us) or 0
 end
 
--- When those who stand by for slots of a limit are to be looked at: when a quarter of
+-- When those who stand by for slots of a limit are to be looked at: when a third of
 -- them has gone.
 local function look_again_us(limit)
-  return math.max(reach_us, most_at(limit) * hold_us / limit.count / 4)
+  return math.max(reach_us, most_at(limit) * hold_us / limit.count / 3)
 end
 
 -- Whether one more may be woken to stand by for a slot, beside those that are kept.
@@ -167,20 +162,6 @@ local function may_stand(limit, key, keep)
   end
   ask_again(now + look_again_us(limit))
   return true
-end
-
--- Who stands by beside a free slot, as there are more of them or a lease ran out, is woken.
-local function call_standing()
-  for _, name in ipairs(has_slots and redis.call('ZRANGE', line_key('late'), 0, -1) or {}) do
-    local row = parse_name(name)
-    for i, limit in ipairs(limits) do
-      local key = key_of(i, row)
-      local free = limit.algorithm.hand and not states[key] and limit.algorithm.free(state_for(limit, key), limit, now) or 0
-      for _, member in ipairs(free > 0 and redis.call('ZRANGE', line_key('standing', key), 0, free - 1) or {}) do
-        wake_up(string.match(member, '/(.*)$'))
-      end
-    end
-  end
 end
 
 -- The first instant at which the limits let a task of a row start after all that is
@@ -384,7 +365,6 @@ for i = argument + 1, #ARGV do
 end
 line.keep_until(now)
 look_after_late()
-call_standing()
 let_held_rows_join()
 serve_lanes()
 for _, list in pairs(lists) do

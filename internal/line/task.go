@@ -3,12 +3,15 @@ package line
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Task is what decides where a task stands in line.
@@ -118,11 +121,29 @@ type Spot struct {
 	Rows, Tasks int64     // of the line
 }
 
-// Find returns where a task stands, or nil if it is not in line.
+// standing asks for the places of a task among those who stand by for slots, who are in no
+// row.
+func (l *Line) standing(ctx context.Context, pipe redis.Pipeliner, t Task, name string) (places []*redis.FloatCmd) {
+	for i, limit := range l.limits {
+		if limit.Algorithm != policy.Concurrency {
+			continue
+		}
+		free := t.Costs[i]
+		if !t.Urgent {
+			free += limit.Kept()
+		}
+		key := l.Key + "/standing:" + StateKey(l.policy, limit.Name, t.Attributes[limit.Per])
+		places = append(places, pipe.ZScore(ctx, key, fmt.Sprintf("%d,%d/%s", free, t.Costs[i], name)))
+	}
+	return places
+}
+
+// Find returns where a task stands, or nil if it is neither in line nor stands by.
 func (l *Line) Find(ctx context.Context, task Task) (*Spot, error) {
 	row, member := l.row(task), task.member()
 	name := task.name(row)
 	pipe := l.redis.Pipeline()
+	stands := l.standing(ctx, pipe, task, name)
 	woken := pipe.ZScore(ctx, l.Key+"/woken", name)
 	late := pipe.ZScore(ctx, l.Key+"/late", name)
 	place := pipe.ZScore(ctx, l.Key+"/row:"+row, member)
@@ -133,12 +154,17 @@ func (l *Line) Find(ctx context.Context, task Task) (*Spot, error) {
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, l.wrap("where", err)
 	}
+	isWoken := woken.Err() == nil || late.Err() == nil
+	for _, turn := range stands {
+		if turn.Err() == nil {
+			place, isWoken = turn, true
+		}
+	}
 	if errors.Is(place.Err(), redis.Nil) {
 		return nil, nil
 	}
 	s := &Spot{
-		Position: rank.Val() + 1, Since: time.UnixMicro(int64(place.Val())),
-		Woken: woken.Err() == nil || late.Err() == nil, Asked: 1, Rows: rows.Val(),
+		Position: rank.Val() + 1, Since: time.UnixMicro(int64(place.Val())), Woken: isWoken, Asked: 1, Rows: rows.Val(),
 	}
 	if s.Woken {
 		s.Position = 1

@@ -23,8 +23,8 @@
 --
 -- Nobody can tell when a slot of a concurrency limit will be free, but how many are in
 -- a while. So some tasks are woken ahead of that: when they ask they are told to stand
--- by, with a worker but without a slot. Whoever ends a lease hands it to the first of
--- them, and calls it.
+-- by, with a worker but without a slot. They are in no row then, and nobody wakes them.
+-- Whoever ends a lease hands its slot to the first of them, and calls it.
 --
 -- All keys begin with the line's own, KEYS[2]; tasks that are to stand in line by other
 -- attributes have another one:
@@ -44,11 +44,12 @@
 --                 there, by their lanes' tags
 --   /woken        sorted set: names of tasks that are about to ask, by the instant of
 --                 their waking. A name is "<length of row>|<row><member>"
---   /late         sorted set: names of those that did not, or stand by, by the instant
---                 at which they are woken again
+--   /late         sorted set: names of those that did not, by the instant at which they
+--                 are woken again
 --   /standing:<state key>
 --                 sorted set: "<free>,<cost>/<name>" of those who stand by for a slot there,
---                 by their turns; a slot is theirs if that much is free
+--                 by their places; a slot is theirs if that much is free. It is there
+--                 without the line, too: the state tells whether to look
 --   /asked        hash: how often tasks were sent back into line that asked again
 --   /recalled     sorted set: tasks that stood in another line, by their places there
 -- and one key is the policy's: "rm:{policy}/lines", a set of the keys of the lines that

@@ -41,7 +41,7 @@ local function size_of(row)
 end
 
 -- What this call changes.
-local tags, asked_before, stood, changed = {}, {}, {}, false
+local tags, asked_before, changed = {}, {}, false
 
 -- A lane's tag.
 local function tag_of(lane)
@@ -251,7 +251,6 @@ end
 
 -- Writes the rest.
 function line.finish()
-  change('ZADD', line_key('late'), stood)
   change('HDEL', line_key('asked'), asked_before)
   for _, row in ipairs(own_rows) do
     change('ZREM', row.key, row.left)
