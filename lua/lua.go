@@ -27,9 +27,8 @@ type Scripts struct {
 	// makes: one script, for they all need the algorithms, which are most of the text.
 	Limits                  *redis.Script
 	Recent, Freeze, Refused *redis.Script
-	// Review has tasks of the waiting line looked at anew, and Recall calls those of a line
-	// that is not served any more.
-	Review, Recall *redis.Script
+	// Review has tasks of the waiting line looked at anew.
+	Review *redis.Script
 }
 
 // operations are those on limits: their names, and what each is made of. Reserve comes
@@ -40,13 +39,12 @@ var operations = []struct {
 	file  string
 }{
 	{[]string{"peek"}, nil, "peek.lua"},
-	{[]string{"look", "join"}, nil, "park.lua"},
 	{[]string{"settle"}, []string{"line_hand", "line_tell"}, "settle.lua"},
 	{[]string{"renew"}, nil, "renew.lua"},
 	{[]string{"release"}, []string{"line_hand", "line_tell"}, "release.lua"},
 	{[]string{"reconcile"}, nil, "reconcile.lua"},
-	{[]string{"wake"}, []string{"line"}, "wake.lua"},
-	{[]string{"reserve", "ask"}, nil, "reserve.lua"},
+	{[]string{"wake", "recall"}, []string{"line"}, "wake.lua"},
+	{[]string{"reserve", "ask", "look", "join"}, nil, "reserve.lua"},
 }
 
 // New returns the operations.
@@ -66,7 +64,6 @@ func WithClock(clock string) Scripts {
 		Freeze:  script(read("freeze.lua")),
 		Refused: script(read("refused.lua")),
 		Review:  script(read("review.lua")),
-		Recall:  script(read("recall.lua")),
 	}
 	withClock.Store(clock, scripts)
 	return scripts

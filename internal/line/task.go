@@ -99,43 +99,31 @@ func taskOf(name string) string {
 
 // Spot is where a task stands.
 type Spot struct {
-	Position    int64     // in its row, from 1
-	Since       time.Time // when it came, as the line has it
-	Woken       bool      // its turn has come
-	Asked       int64     // how often it has asked for its start
-	Rows, Tasks int64     // of the line
+	Since time.Time // when it came, as the line has it
+	Woken bool      // its turn has come: it does not wait in its row any more
+	Asked int64     // how often it has asked for its start
 }
 
 // Find returns where a task stands, or nil if it is not in line.
 func (l *Line) Find(ctx context.Context, task Task) (*Spot, error) {
 	row, member := l.row(task), task.member()
-	name := task.name(row)
 	pipe := l.redis.Pipeline()
-	woken := pipe.ZScore(ctx, l.Key+"/woken", name)
-	late := pipe.ZScore(ctx, l.Key+"/late", name)
-	place := pipe.ZScore(ctx, l.Key+"/row:"+row, member)
-	rank := pipe.ZRank(ctx, l.Key+"/row:"+row, member)
-	rows := pipe.HLen(ctx, l.Key+"/cursors")
-	state := pipe.Get(ctx, l.Key)
-	again := pipe.HGet(ctx, l.Key+"/asked", member)
+	waits := pipe.ZScore(ctx, l.Key+"/row:"+row, member)
+	awake := pipe.HGet(ctx, l.Key+"/awake", task.name(row))
+	again := pipe.HGet(ctx, l.Key+"/awake", "+"+member)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, l.wrap("where", err)
 	}
-	if errors.Is(place.Err(), redis.Nil) {
+	s, place := &Spot{Asked: 1}, waits.Val()
+	if s.Woken = awake.Err() == nil; s.Woken {
+		place, _ = awake.Float64()
+	}
+	if place == 0 {
 		return nil, nil
 	}
-	s := &Spot{
-		Position: rank.Val() + 1, Since: time.UnixMicro(int64(place.Val())),
-		Woken: woken.Err() == nil || late.Err() == nil, Asked: 1, Rows: rows.Val(),
-	}
-	if s.Woken {
-		s.Position = 1
-	}
+	s.Since = time.UnixMicro(int64(place))
 	if n, err := again.Int64(); err == nil {
 		s.Asked += n
-	}
-	if fields := strings.Split(state.Val(), ","); len(fields) > 1 {
-		s.Tasks, _ = strconv.ParseInt(fields[1], 10, 64)
 	}
 	return s, nil
 }

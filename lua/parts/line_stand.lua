@@ -55,7 +55,7 @@ function line.may_stand(task, held_by, wait_us, who)
   if task.is_next then
     return true
   end
-  return wait_us > 0 and not task.place and not task.row.is_listed
+  return wait_us > 0 and size_of(task.row) == 0
     and (line.count == 0 or tag_of(task.row.lane) <= line.virtual)
 end
 
@@ -70,14 +70,13 @@ function line.stand(task, own, costs, at, held_by)
     line.is_there = true
   end
   if not task.place then
-    redis.call('ZADD', row.key, int(place), task.member)
-    row.size, line.last = size_of(row) + 1, math.max(line.last, since(row, place))
-    row.cursor, row.is_changed = math.max(row.cursor, place), true
+    line.last = math.max(line.last, since(row, place))
     line.virtual = math.max(line.virtual, tag_of(lane))
     move_tag(lane, share_of(costs, row.weight))
   end
   changed = true
-  change('ZADD', line_key('standing', own[held_by].key),
+  stood_places[#stood_places + 1], stood_places[#stood_places + 2] = task.name, int(place)
+  write('ZADD', line_key('standing', own[held_by].key),
     { int(task.turn or tonumber(redis.call('ZSCORE', line_key('woken'), task.name) or place)), standing_member(held_by, row, costs, task.name) })
   stood[#stood + 1], stood[#stood + 2] = int(now + STOOD_US), task.name
   if line.wake_at == 0 then
