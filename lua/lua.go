@@ -59,7 +59,7 @@ func WithClock(clock string) Scripts {
 	}
 	script := func(text ...string) *redis.Script { return redis.NewScript(strip(clock + strings.Join(text, ""))) }
 	scripts := Scripts{
-		Limits:  script(part("read", "attempt", "fast"), makers(), part("policy"), lineMaker(), onLimits()),
+		Limits:  script(part("read", "attempt", "fast"), makers(), part("policy"), "local operation = next_text()\n", lineMaker(), onLimits()),
 		Recent:  script(algorithm("sliding_log"), read("recent.lua")),
 		Freeze:  script(read("freeze.lua")),
 		Refused: script(read("refused.lua")),
@@ -73,7 +73,7 @@ var withClock sync.Map // Scripts by their clocks
 
 // onLimits returns the operations on limits, each for its names.
 func onLimits() string {
-	text := "local operation = next_text()\n"
+	text := ""
 	for _, o := range operations {
 		text += "if operation == '" + strings.Join(o.names, "' or operation == '") + "' then\n" +
 			part(o.parts...) + read(o.file) + "end\n"

@@ -77,7 +77,6 @@ local function make_line()
   local here = argument
   argument = line_at
   line = make.line()
-  line.asks, line.only_looks = asks, looks
   argument = here
   for _ = 1, decided do
     line.next_task()

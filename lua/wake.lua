@@ -38,32 +38,31 @@
 
 -- How many tasks a call wakes, or rows it holds, at most; more are for the next call.
 local MOST_STEPS = 500
+-- How many of those that were recalled are on their way at once; and how soon to go on if
+-- there are more, and if enough are.
+local MOST_RECALLED, MORE_US, BUSY_US = 128, 10000, 50000
 -- Rows are read this many at a time; and their tasks, at first fewer.
 local PAGE, FIRST_PAGE = 64, 12
 -- How much more than near_us those that take longer to ask are woken ahead, at most.
 local MOST_NEAR = 4
--- How often in a row tasks of a row may fail to ask before it is held for that.
-local MOST_SILENT = 1
+-- How often the time doubles for which a row is left alone that is silent, at most.
+local MOST_DOUBLED = 6
 -- The least that a lane's tag grows by for a task, so that lanes take turns in any case.
 local LEAST_SHARE = 0.01
 -- Who holds a slot for longer than this leaves it empty for less than a hundredth of
 -- that, until the next one is woken.
 local LONG_US = 10000000
 
--- How many of those that were recalled are on their way at once; and how soon to go on if
--- there are more, and if enough are.
-local MOST_RECALLED, MORE_US, BUSY_US = 128, 10000, 50000
-
-local recalls, most_steps = operation == 'recall', MOST_STEPS
 local state_keys, has_slots = {}, false
 for i = 1, #limits do
   state_keys[i], has_slots = next_text(), has_slots or limits[i].algorithm.hand
 end
 local id, term_us, near_us, reach_us = next_text(), next_number(), next_number(), next_number()
 local hold_us, most_standing = next_number(), next_number()
+local recalls = operation == 'recall'
 
 near_us = math.max(near_us, math.min(MOST_NEAR * near_us, 1.5 * line.lag))
-local opens, till = math.max(now, frozen_until), now + near_us + reach_us
+local opens, till, most_steps = math.max(now, frozen_until), now + near_us + reach_us, MOST_STEPS
 -- After how long a woken task is taken not to ask.
 local silent_us = 2 * near_us
 
@@ -79,13 +78,12 @@ if term_us == 0 then
   redis.pcall('PUBLISH', line_key('signal'), '')
   return { now, 0, now }
 end
-
 if recalls then
+  opens, till = now, 2 ^ 53 -- no limit counts, and all rows are looked at
   most_steps = MOST_RECALLED - (KEYS[3] and redis.call('ZCARD', KEYS[3] .. '/recalled') or 0)
   if most_steps <= 0 then
     return { now, 1, now + BUSY_US }
   end
-  opens, till = now, 2 ^ 53 -- no limit counts, and all rows are looked at
 end
 
 local reply, next_at, steps = { now, 1, 0 }, now + 1000000, 0
@@ -103,16 +101,19 @@ local function note(list, ...)
   end
 end
 
-local function wake_up(name)
+-- A task is woken, and is woken again if it has not asked after a while.
+local function wake_up(name, again_us)
   steps = steps + 1
-  reply[#reply + 1] = name
+  note(reply, name)
+  note(woken, int(now + again_us + steps), name)
 end
 
--- A task is to ask for its place in another line.
+-- A task of that place is to ask anew, and is in this line no more.
 local function recall(name, place)
   local _, member = parse_name(name)
+  steps = steps + 1
+  note(reply, name)
   note(recalled, place, string.match(member, '/(.*)$'))
-  wake_up(name)
 end
 
 -- The state key of a limit for a row.
@@ -137,52 +138,40 @@ end
 -- How long a row is left alone of which woken tasks did not ask; 0 if they did.
 local function rest_us(row)
   row.silence = row.silence or line.silent > 0 and tonumber(redis.call('HGET', line_key('silent'), row.name) or nil) or 0
-  return row.silence >= MOST_SILENT and silent_us * 2 ^ math.min(row.silence, 6) or 0
+  return row.silence > 0 and silent_us * 2 ^ math.min(row.silence, MOST_DOUBLED) or 0
 end
 
--- A task that did not ask in time is woken again: it may be the wake that was lost. Until
--- it asks it counts for nothing. One that stood by gives no sign of life.
-local function look_after_late()
-  for kind, till in pairs({ woken = now - silent_us, late = now }) do
-    local names, late = redis.call('ZRANGEBYSCORE', line_key(kind), '-inf', int(till), 'LIMIT', 0, MOST_STEPS), {}
-    for i, name in ipairs(names) do
-      local row, member = parse_name(name)
-      if kind == 'woken' and not row.is_silent then -- once in a call, however many of them
-        row.is_silent, row.silence = true, redis.call('HINCRBY', line_key('silent'), row.name, 1)
-        line.silent = line.silent + (row.silence == 1 and 1 or 0)
-        expire(line_key('silent'))
-      end
-      for i, limit in ipairs(limits) do
-        if limit.algorithm.hand then
-          redis.call('ZREM', line_key('standing', key_of(i, row)), standing_member(i, row, parse_member(member), name))
-        end
-      end
-      late[2 * i - 1], late[2 * i] = int(now + math.max(silent_us, rest_us(row))), name
-      wake_up(name)
+-- Who did not ask in time is woken again: it may be the wake that was lost. Until one of its
+-- row asks, they count for nothing. Others count for what they will take.
+local function look_after_woken()
+  local late = redis.call('ZRANGEBYSCORE', line_key('woken'), '-inf', int(now), 'LIMIT', 0, MOST_STEPS)
+  for _, name in ipairs(late) do
+    local row = parse_name(name)
+    if not row.is_silent then -- once in a call, however many of them
+      row.is_silent, row.silence = true, redis.call('HINCRBY', line_key('silent'), row.name, 1)
+      line.silent = line.silent + (row.silence == 1 and 1 or 0)
+      expire(line_key('silent'))
     end
-    if kind == 'woken' then
-      remove('ZREM', line_key('woken'), names)
-    end
-    write('ZADD', line_key('late'), late)
+    wake_up(name, rest_us(row))
   end
-  ask_again(tonumber(redis.call('ZRANGE', line_key('late'), 0, 0, 'WITHSCORES')[2] or next_at))
-  local names = redis.call('ZRANGE', line_key('woken'), 0, -1, 'WITHSCORES')
-  ask_again(tonumber(names[2] or next_at) + silent_us)
-  for i = 1, #names, 2 do
-    claim(parse_name(names[i]))
+  local soon = redis.call('ZRANGEBYSCORE', line_key('woken'), '(' .. int(now), int(now + silent_us), 'WITHSCORES')
+  ask_again(tonumber(soon[2] or next_at))
+  for i = 1, #soon, 2 do
+    local row, member = parse_name(soon[i])
+    if rest_us(row) == 0 then
+      claim(row, member)
+    end
   end
 end
 
 -- Those that were woken and have not asked are recalled like those that wait.
-local function recall_awake()
-  for _, kind in ipairs({ 'woken', 'late' }) do
-    local names = redis.call('ZRANGEBYSCORE', line_key(kind), '-inf', '+inf', 'LIMIT', 0, most_steps - steps)
-    local places = #names > 0 and redis.call('HMGET', line_key('awake'), unpack(names)) or {}
-    for i, name in ipairs(names) do
-      recall(name, places[i] or int(now))
-    end
-    remove('ZREM', line_key(kind), names)
+local function recall_woken()
+  local names = redis.call('ZRANGE', line_key('woken'), 0, most_steps - 1)
+  local places = #names > 0 and redis.call('HMGET', line_key('awake'), unpack(names)) or {}
+  for i, name in ipairs(names) do
+    recall(name, string.match(places[i] or int(now), '^%d+'))
   end
+  remove('ZREM', line_key('woken'), names)
 end
 
 -- The states of limits, by their keys, and how many stand by there.
@@ -220,20 +209,6 @@ local function may_stand(limit, key)
   end
   ask_again(now + look_again_us(limit))
   return true
-end
-
--- Who stands by beside a free slot, as there are more of them or a lease ran out, is woken.
-local function call_standing()
-  for _, name in ipairs(has_slots and redis.call('ZRANGE', line_key('late'), 0, -1) or {}) do
-    local row = parse_name(name)
-    for i, limit in ipairs(limits) do
-      local key = key_of(i, row)
-      local free = limit.algorithm.hand and not states[key] and limit.algorithm.free(state_for(limit, key), limit, now) or 0
-      for _, member in ipairs(free > 0 and redis.call('ZRANGE', line_key('standing', key), 0, free - 1) or {}) do
-        wake_up(string.match(member, '/(.*)$'))
-      end
-    end
-  end
 end
 
 -- The first instant at which the limits let a task of a row start after all that is
@@ -278,10 +253,9 @@ end
 local function let_held_rows_join()
   local names = redis.call('ZRANGEBYSCORE', line_key('held'), '-inf', int(till), 'LIMIT', 0, MOST_STEPS)
   for _, name in ipairs(names) do
-    local row = row_named(name)
-    local _, place = first_of(row)
+    local _, place = first_of(row_named(name))
     if place then
-      list_row(row, place)
+      list_row(rows[name], place)
     end
   end
   remove('ZREM', line_key('held'), names)
@@ -290,8 +264,8 @@ local function let_held_rows_join()
   end
 end
 
--- The rows of a lane by the age of their first tasks are the elements of its table. They
--- are read when its turn comes.
+-- The elements of a lane's table are its rows, by the age of their first tasks. They are read
+-- when its turn comes.
 local served = {}
 
 local function read_rows(lane)
@@ -306,27 +280,10 @@ local function read_rows(lane)
   end
 end
 
-local weights = {}
-
-local function weight_of(lane)
-  weights[lane] = weights[lane] or tonumber(line.weighted > 0 and redis.call('HGET', line_key('weights'), lane) or 1)
-  return weights[lane]
-end
-
--- Wakes the first task of a row, which pays for its share.
-local function wake_first(lane, row, member, place)
-  local name = name_of(row, member)
-  row.at, line.count, row.woken = row.at + 2, line.count - 1, row.woken or {}
-  note(row.woken, member)
-  if recalls then
-    recall(name, int(place))
-  else
-    note(woken, int(now + steps), name)
-    note(awake, name, int(place))
-    claim(row, member)
-    wake_up(name)
-  end
-  local share = math.max(LEAST_SHARE, share_of(parse_member(member), weight_of(row.lane)))
+-- A task takes its share of its lane's weight.
+local function charge(lane, row, costs)
+  local weight = tonumber(line.weighted > 0 and redis.call('HGET', line_key('weights'), row.lane) or 1)
+  local share = math.max(LEAST_SHARE, share_of(costs, weight))
   if lane.name == URGENT_LANE then
     local tag = tonumber(redis.call('ZSCORE', line_key('ready'), row.lane) or 0)
     write('ZADD', line_key('ready'), { tag_text(math.max(tag, line.virtual) + share), row.lane })
@@ -336,30 +293,24 @@ local function wake_first(lane, row, member, place)
   end
 end
 
--- Puts a row back into the list of its lane, by the place of its first task.
-local function put_back(lane, row, place)
-  row.head, row.is_moved = place, true
-  insert(lane, row, 'head')
-end
-
-local function hold(lane, row, at)
-  steps = steps + 1
-  note(lane.removed, row.name)
-  note(held, int(math.max(at, till + 1)), row.name)
-end
-
--- Serves the first row of a lane: its first task is woken, or the row is held, or all
--- have to wait for what they share. Returns whether to go on.
-local function serve(lane)
-  local row = table.remove(lane, 1)
-  local member, place = first_of(row)
-  if not member then
-    note(lane.removed, row.name)
-    return true
-  elseif lane[1] and place > lane[1].head then
-    put_back(lane, row, place)
-    return true
+-- Wakes the first task of a row.
+local function wake_first(row, member, place)
+  local name = name_of(row, member)
+  row.at, line.count, row.woken = row.at + 2, line.count - 1, row.woken or {}
+  note(row.woken, member)
+  if recalls then
+    recall(name, int(place))
+  else
+    claim(row, member)
+    wake_up(name, silent_us)
+    note(awake, name, int(place) .. ',' .. int(now))
   end
+end
+
+-- Looks at a row that is the first of its lane: its first task is woken, if its limits let
+-- it. Returns until when the row is held then, 0 if it is not; or nil if all have to wait
+-- for what they share.
+local function look_at(lane, row, member, place)
   local costs = parse_member(member)
   local at, limit, key = due_at(row, costs, false)
   if at > till and opens <= till then
@@ -367,24 +318,41 @@ local function serve(lane)
       at = till + (standing[key] > 0 and look_again_us(limit) or 1000000)
       write('ZADD', line_key('lacking', key), { tag_text(lane.tag), row.name })
     end
-    hold(lane, row, at)
-    return true
+    return at
   end
   at, limit, key = due_at(row, costs, true)
   if at > till then
-    table.insert(lane, 1, row)
     ask_again(limit and standing[key] > 0 and now + look_again_us(limit) or math.max(now + reach_us, at - near_us))
-    return false
+    return nil
   end
-  wake_first(lane, row, member, place)
-  member, place = first_of(row)
-  if not member then
-    note(lane.removed, row.name)
-    line.rows = line.rows - 1
-  elseif not recalls and rest_us(row) > 0 then
-    hold(lane, row, now + rest_us(row))
-  else
-    put_back(lane, row, place)
+  wake_first(row, member, place)
+  charge(lane, row, costs)
+  return not recalls and rest_us(row) > 0 and now + rest_us(row) or 0
+end
+
+-- Serves the first row of a lane, and puts it where it belongs then. Returns whether to go
+-- on with others.
+local function serve(lane)
+  local row, held_until = lane[1], 0
+  local member, place = first_of(row)
+  if member and not (lane[2] and place > lane[2].head) then
+    held_until = look_at(lane, row, member, place)
+    if not held_until then
+      return false
+    end
+    member, place = first_of(row)
+    line.rows = line.rows - (member and 0 or 1)
+  end
+  table.remove(lane, 1)
+  if member and held_until == 0 then
+    row.head, row.is_moved = place, true
+    insert(lane, row, 'head')
+    return true
+  end
+  note(lane.removed, row.name)
+  if member then
+    steps = steps + 1
+    note(held, int(math.max(held_until, till + 1)), row.name)
   end
   return true
 end
@@ -416,7 +384,7 @@ local function serve_lanes()
   end
 end
 
--- Writes what has become of rows and lanes.
+-- Writes what has become of lanes and rows.
 local function write_lanes()
   local tags, passed = {}, {}
   for _, lane in ipairs(served) do
@@ -445,13 +413,11 @@ end
 local gone = { unpack(ARGV, argument + 1) }
 remove('HDEL', line_key('awake'), gone)
 remove('ZREM', line_key('woken'), gone)
-remove('ZREM', line_key('late'), gone)
 line.keep_until(now)
 if recalls then
-  recall_awake()
+  recall_woken()
 else
-  look_after_late()
-  call_standing()
+  look_after_woken()
 end
 let_held_rows_join()
 serve_lanes()
@@ -464,10 +430,10 @@ local first_held = redis.call('ZRANGE', line_key('held'), 0, 0, 'WITHSCORES')[2]
 if first_held then
   ask_again(math.max(now + reach_us, first_held - near_us))
 end
-if first_held or not recalls and line.recalled > now or redis.call('EXISTS', line_key('ready'), line_key('woken'), line_key('late')) > 0 then
+if first_held or not recalls and line.recalled > now or redis.call('EXISTS', line_key('ready'), line_key('woken')) > 0 then
   line.wake_at = recalls and now + MORE_US or math.ceil(next_at)
-  line.save()
   reply[3] = line.wake_at
+  line.save()
 else -- nobody is in line any more
   redis.call('DEL', line.key, line_key('awake'), line_key('silent'), line_key('weights'), line_key('recalled'))
   line.list('SREM')

@@ -12,6 +12,7 @@
 --                   does not heed the line
 line.idle_us = next_number()
 local patience_us = next_number()
+local looks = operation == 'look'
 local own_rows, asking, names = {}, {}, {}
 
 for i = 1, next_number() do
@@ -24,13 +25,13 @@ for i = 1, next_number() do
   if row then
     names[#names + 1], row.members[#row.members + 1] = name_of(row, member), member
   end
-  asking[i] = row and { member = member, row = row, name = names[#names], number = #names }
+  asking[i] = row and { member = member, row = row, number = #names }
 end
 
--- What this call changes: those who were awake and ask, members of which nothing is to be
--- known any more, and lanes whose tags move.
-local heard, forgotten, moved, changed = {}, {}, {}, false
-local stood, stood_places = {}, {}
+-- Which of those that ask were woken: their places, and when. What is forgotten of them, and
+-- whether the line as a whole changes.
+local awake = line.is_there and not looks and #names > 0 and redis.call('HMGET', line_key('awake'), unpack(names)) or {}
+local heard, forgotten, changed = {}, {}, false
 
 -- How many tasks wait in a row, with those that this call lets join it.
 local function size_of(row)
@@ -65,8 +66,8 @@ local function tag_of(lane)
 end
 
 local function move_tag(lane, by)
-  tags[lane] = tag_of(lane) + by
-  moved[lane], changed = true, true
+  tags[lane], changed = tag_of(lane) + by, true
+  write('ZADD', line_key('ready'), { tag_text(tags[lane]), lane })
 end
 
 -- Tells the dispatcher if it sleeps for longer than until `at`.
@@ -88,27 +89,12 @@ local function open_row(row, place, at, held_by)
   signal(at)
 end
 
--- Reads which of those that ask were woken. Rows of which somebody asks are silent no more.
-local places
-
-local function read_places()
-  places = line.is_there and redis.call('HMGET', line_key('awake'), unpack(names)) or {}
-  for _, row in ipairs(line.asks and line.silent > 0 and own_rows or {}) do
-    if redis.call('HDEL', line_key('silent'), row.name) == 1 then
-      line.silent, changed = line.silent - 1, true
-      redis.call('ZADD', line_key('held'), 'XX', int(now), row.name)
-      signal(now)
-    end
-  end
-end
-
--- How long it took a woken task to ask; one of some calls is enough.
-local function measure(task)
-  if now % 8 == 0 and not line.is_measured then
-    local woken = redis.call('ZSCORE', line_key('woken'), task.name)
-    local took = woken and now - woken or line.lag
-    line.lag = took > line.lag and took or line.lag - math.floor((line.lag - took) / 4)
-    line.is_measured, changed = true, true
+-- Rows of which somebody asks are silent no more.
+for _, row in ipairs(operation == 'ask' and line.silent > 0 and own_rows or {}) do
+  if redis.call('HDEL', line_key('silent'), row.name) == 1 then
+    line.silent, changed = line.silent - 1, true
+    redis.call('ZADD', line_key('held'), 'XX', int(now), row.name)
+    signal(now)
   end
 end
 
@@ -122,21 +108,19 @@ function line.next_task(run)
   if not task or not run then
     return nil
   end
-  task.defer_us, task.may_stand = run.defer_us, run.may_stand
+  task.name, task.defer_us, task.may_stand = names[task.number], run.defer_us, run.may_stand
   task.came = run.place > 0 and run.place or nil -- its place, if it had one
-  if line.only_looks then -- it does not ask
-    return task
-  elseif not places then
-    read_places()
-  end
-  task.place = tonumber(places[task.number] or nil)
-  if task.place then
-    heard[#heard + 1] = task.name
-    measure(task)
-  elseif line.recalled > now then
+  local place, woken = string.match(awake[task.number] or '', '^(%d+),(%d+)$')
+  if place then
+    task.place, heard[#heard + 1], forgotten[#forgotten + 1] = tonumber(place), task.name, task.name
+    if now % 8 == 0 then -- one of some calls is enough
+      local took = math.min(now - woken, patience_us)
+      line.lag, changed = took > line.lag and took or line.lag - math.floor((line.lag - took) / 4), true
+    end
+  elseif line.recalled > now and not looks then
     task.came = tonumber(redis.call('ZSCORE', line_key('recalled'), string.match(task.member, '/(.*)$')) or task.came)
   end
-  task.is_next = task.place or run.place > 0 and not waits_at(task)
+  task.is_next = place or run.place > 0 and not looks and not waits_at(task)
   return task
 end
 
@@ -154,12 +138,12 @@ function line.patience(task, wait_us)
 end
 
 local function leave(task)
-  local row, waited = task.row, not task.place and waits_at(task)
-  if waited then
+  local row, waits = task.row, not task.place and waits_at(task)
+  if waits then
     row.left[#row.left + 1] = task.member
     row.size, line.count, changed = row.size - 1, line.count - 1, true
   end
-  if task.place or waited then
+  if task.place or waits then
     forgotten[#forgotten + 1] = '+' .. task.member
   end
 end
@@ -191,15 +175,23 @@ local function write_row(row)
   row.joined = {}
 end
 
+-- Lists the line if it is not there.
+local function begin()
+  if not line.is_there then
+    line.is_there = true
+    line.list('SADD')
+  end
+end
+
 -- A denied task takes its place: at the end of its row, or where it was. Returns 2, the
 -- instant at which it is expected to start, its position and its place; or 3 and these
 -- if it is turned away. `at` is the first instant at which it would pass if it were
 -- alone, and `held_by` the limit that says so. A task that has `came` came then. Who only
--- looks is told what would be; those behind take it to be there, and one that has `came`
--- is.
+-- looks is told what would be, and those behind take it to be there; one that has `came`
+-- is there.
 function line.join(task, costs, at, held_by)
   local row, waits = task.row, nil
-  if line.only_looks then
+  if looks then
     waits = task.came
   elseif not task.place then
     waits = waits_at(task)
@@ -211,7 +203,8 @@ function line.join(task, costs, at, held_by)
     position = 1 + redis.call('ZCOUNT', row.key, '-inf', '(' .. int(place))
   end
   -- Rows take turns.
-  local ahead = math.min(line.count - (waits and 1 or 0), position * (line.rows + (row.size == 0 and 1 or 0)) - 1)
+  local is_new_row = row.size == 0 and 1 or 0
+  local ahead = math.min(line.count - (waits and 1 or 0), position * (line.rows + is_new_row) - 1)
   local function expected(from, by_time)
     local shared_us, slowest_us = times_of(costs, by_time)
     return math.ceil(from + math.max(ahead * shared_us, (position - 1) * slowest_us))
@@ -224,69 +217,51 @@ function line.join(task, costs, at, held_by)
     leave(task)
     return 3, expected_at, position, since(row, place)
   end
-
   if not waits then
-    line.rows, line.count = line.rows + (row.size == 0 and 1 or 0), line.count + 1
+    line.rows, line.count = line.rows + is_new_row, line.count + 1
     row.size, line.last = row.size + 1, math.max(line.last, since(row, place))
   end
-  local is_new_line = not line.is_there
-  line.is_there = true
-  if not line.only_looks then
-    line.keep_until(math.max(now, 2 * expected_at - now))
-    if is_new_line then
-      line.list('SADD')
-    end
-    if not waits then
-      row.joined[#row.joined + 1], row.joined[#row.joined + 2] = int(place), task.member
-      row.is_joined, changed = true, true
-    end
-    if task.place or waits then
-      redis.call('HINCRBY', line_key('awake'), '+' .. task.member, 1)
-      expire(line_key('awake'))
-    end
-    if task.place then
-      move_tag(row.lane, -share_of(costs, row.weight))
-    end
-    if position == 1 or waits then -- its row's time has come, or its list is lost
-      open_row(row, place, at, held_by)
-    end
+  if looks then
+    line.is_there = true
+    return 2, expected_at, position, since(row, place)
+  end
+
+  line.keep_until(math.max(now, 2 * expected_at - now))
+  begin()
+  if not waits then
+    row.joined[#row.joined + 1], row.joined[#row.joined + 2] = int(place), task.member
+    row.is_joined, changed = true, true
+  end
+  if task.place then
+    move_tag(row.lane, -share_of(costs, row.weight))
+  end
+  if task.place or waits then
+    redis.call('HINCRBY', line_key('awake'), '+' .. task.member, 1)
+    expire(line_key('awake'))
+  end
+  if position == 1 or waits then -- its row's time has come, or its list is lost
+    open_row(row, place, at, held_by)
   end
   return 2, expected_at, position, since(row, place)
 end
 
 -- Writes the rest.
 function line.finish()
-  if line.only_looks then
-    return
-  end
-  local weights, light, ready = {}, {}, {}
   for _, row in ipairs(own_rows) do
+    if row.is_joined and row.weight ~= 1 then
+      line.weighted = line.weighted + write('HSET', line_key('weights'), { row.lane, int(row.weight) })
+    elseif row.is_joined and line.weighted > 0 then
+      line.weighted = line.weighted - redis.call('HDEL', line_key('weights'), row.lane)
+    end
     write_row(row)
     if remove('ZREM', row.key, row.left) > 0 and row.size == 0 then
       line.rows = line.rows - 1
       redis.call('ZREM', line_key('rows', row.served_as), row.name)
       redis.call('ZREM', line_key('held'), row.name)
     end
-    if row.is_joined and row.weight ~= 1 then
-      weights[#weights + 1], weights[#weights + 2] = row.lane, int(row.weight)
-    elseif row.is_joined and line.weighted > 0 then
-      light[#light + 1] = row.lane
-    end
   end
-  line.weighted = line.weighted + write('HSET', line_key('weights'), weights) - remove('HDEL', line_key('weights'), light)
-  if remove('ZREM', line_key('woken'), heard) < #heard then
-    remove('ZREM', line_key('late'), heard)
-  end
-  for _, name in ipairs(heard) do
-    forgotten[#forgotten + 1] = name
-  end
+  remove('ZREM', line_key('woken'), heard)
   remove('HDEL', line_key('awake'), forgotten)
-  write('HSET', line_key('awake'), stood_places)
-  write('ZADD', line_key('late'), stood)
-  for lane in pairs(moved) do
-    ready[#ready + 1], ready[#ready + 2] = tag_text(tags[lane]), lane
-  end
-  write('ZADD', line_key('ready'), ready)
   if changed then
     line.save()
   end
