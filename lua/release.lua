@@ -12,11 +12,13 @@
 -- Worst case: for each limit a dozen commands on its leases, MOST_LEASES of which may be
 -- cleared away (see algorithms/concurrency.lua), and MOST_HANDED slots handed on or
 -- MOST_ROWS rows moved.
--- A blind retry is safe: a lease is known by its birth, and ends once. Its reply is 0 then.
+-- A blind retry is safe: a lease is known by its birth, and ends once, so that no second
+-- slot is handed on. Its reply is 0 then.
 -- Needs Redis 6.2.
 
 local ended, held_us = 0, 0
 local who, own = next_text(), states_of(1)
+look_at_standing(own)
 for i, limit in ipairs(limits) do
   local born = next_number()
   if limit.algorithm.let_go(own[i], now, who, born) then
@@ -32,4 +34,8 @@ end
 if ended > 0 then
   tell_line(held_us)
 end
-return save() or ended
+local failed = save()
+if not failed then
+  call_handed()
+end
+return failed or ended

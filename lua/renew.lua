@@ -13,14 +13,19 @@
 -- Reply now_us, then for each request 1 if it holds all its leases now, 0 if one is
 --       gone, because it ran out or was ended, or because another attempt of the same
 --       task has taken it over
--- Worst case: 1,024 leases (mostKeys in throttle/calls.go); one look for each, and for
--- each key one write for 166 of them, and MOST_LEASES that may be cleared away.
+-- Worst case: 1,024 leases (mostKeys in throttle/calls.go); for each key one look at 300 of
+-- them and one write for 166, and MOST_LEASES that may be cleared away.
 -- A blind retry is safe: a lease is known by its birth.
 -- Needs Redis 6.2.
 
 local reply = { now }
 local back = now < next_number()
 
+local first = argument
+while argument < #ARGV do
+  expect(next_text(), 2)
+end
+argument = first
 while argument < #ARGV do
   local who, held = next_text(), 1
   for i, limit in ipairs(limits) do

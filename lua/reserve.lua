@@ -88,10 +88,22 @@ local function may_join()
   return heeds and ARGV[members_at + 2 * decided + 2] ~= '0'
 end
 
--- Whether who may wait keeps a margin from others although it would pass now.
-local keeps_margin = false
+-- Whether who may wait keeps a margin from others although it would pass now; and whether
+-- limits read what they know of tasks for many at once.
+local keeps_margin, expects = false, false
 for i = 1, #limits do
-  keeps_margin = keeps_margin or limits[i].algorithm.keeps_margin
+  local algorithm = limits[i].algorithm
+  keeps_margin, expects = keeps_margin or algorithm.keeps_margin, expects or algorithm.expect
+end
+
+-- Whether somebody may stand by for what the request needs.
+local function is_stood_for()
+  for i, limit in ipairs(limits) do
+    if limit.algorithm.is_stood_for and limit.algorithm.is_stood_for(own[i], now) then
+      return true
+    end
+  end
+  return false
 end
 
 -- What is ahead of now gets its own instant, if that is within reach; what is not, too,
@@ -158,11 +170,8 @@ local granted_to, granted_at = {}, {}
 
 local function decide(task, run, wait_us, who, attempt, urgent)
   asked = asked_for(costs, own, urgent, who)
-  if task and asks then
-    line.step_down(task, own, costs, who)
-  end
   local at, held_by = first_instant(own, asked, opens, 'earliest', who)
-  if not line and may_join() and (at > now or keeps_margin) then
+  if not line and may_join() and (at > now or keeps_margin or is_stood_for()) then
     make_line()
     task = line.next_task(run)
   end
@@ -182,6 +191,7 @@ local function decide(task, run, wait_us, who, attempt, urgent)
       granted_to[attempt], granted_at[attempt] = answer_text(reply, size + 1, #limits), slot
     end
     if task then
+      line.step_down(task, own, costs)
       line.start(task, costs)
       reply[size + 2] = task.place or 1
     elseif run and run.place > 0 then
@@ -202,6 +212,7 @@ local function decide(task, run, wait_us, who, attempt, urgent)
         reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
           line.stand(task, own, costs, at, held_by)
       else
+        line.step_down(task, own, costs)
         reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
           line.join(task, costs, at, held_by)
       end
@@ -259,6 +270,14 @@ end
 if joins or heeds and raw[2] then
   make_line()
 end
+local first = argument
+while expects and argument < #ARGV do
+  argument = argument + 2
+  local who = next_text()
+  argument = argument + 1 + (kept and 1 or 0) + (heeds and 3 or 0)
+  expect(who, 1)
+end
+argument = first
 while argument < #ARGV do
   local times, wait_us, who, attempt = next_number(), next_number(), next_text(), next_number()
   local urgent = next_urgent()
@@ -277,6 +296,7 @@ if refused then
 end
 if line then
   line.finish()
+  line.finish_standing()
 end
 for attempt, answer in pairs(granted_to) do
   keep_answer(attempt, answer, granted_at[attempt])

@@ -59,4 +59,8 @@ if changed > 0 then
     tell_line(0)
   end
 end
-return save() or changed
+local failed = save()
+if not failed then
+  call_handed()
+end
+return failed or changed

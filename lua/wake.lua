@@ -53,9 +53,9 @@ local LEAST_SHARE = 0.01
 -- that, until the next one is woken.
 local LONG_US = 10000000
 
-local state_keys, has_slots = {}, false
+local state_keys = {}
 for i = 1, #limits do
-  state_keys[i], has_slots = next_text(), has_slots or limits[i].algorithm.hand
+  state_keys[i] = next_text()
 end
 local id, term_us, near_us, reach_us = next_text(), next_number(), next_number(), next_number()
 local hold_us, most_standing = next_number(), next_number()
@@ -141,20 +141,28 @@ local function rest_us(row)
   return row.silence > 0 and silent_us * 2 ^ math.min(row.silence, MOST_DOUBLED) or 0
 end
 
--- Who did not ask in time is woken again: it may be the wake that was lost. Until one of its
--- row asks, they count for nothing. Others count for what they will take.
+-- Who did not ask in time is woken again, for it may be the wake that was lost, and again
+-- after twice as long. Until one of its row asks, they count for nothing. Others count for
+-- what they will take. Who is recalled is so whether it waits or was woken.
 local function look_after_woken()
-  local late = redis.call('ZRANGEBYSCORE', line_key('woken'), '-inf', int(now), 'LIMIT', 0, MOST_STEPS)
-  for _, name in ipairs(late) do
-    local row = parse_name(name)
-    if not row.is_silent then -- once in a call, however many of them
-      row.is_silent, row.silence = true, redis.call('HINCRBY', line_key('silent'), row.name, 1)
-      line.silent = line.silent + (row.silence == 1 and 1 or 0)
-      expire(line_key('silent'))
+  local names = redis.call('ZRANGEBYSCORE', line_key('woken'), '-inf', recalls and '+inf' or int(now), 'LIMIT', 0, most_steps)
+  local values = #names > 0 and redis.call('HMGET', line_key('awake'), unpack(names)) or {}
+  for i, name in ipairs(names) do
+    local row, place, since = parse_name(name), string.match(values[i] or '', '^(%d+),(%d+)$')
+    local waited_us = now - (since or now)
+    if recalls then
+      recall(name, place or int(now))
+    else
+      if not row.is_silent and waited_us < 2 * silent_us then -- once in a call, however many of them
+        row.is_silent, row.silence = true, redis.call('HINCRBY', line_key('silent'), row.name, 1)
+        line.silent = line.silent + (row.silence == 1 and 1 or 0)
+        expire(line_key('silent'))
+      end
+      wake_up(name, math.max(silent_us, math.min(waited_us, silent_us * 2 ^ MOST_DOUBLED)))
     end
-    wake_up(name, rest_us(row))
   end
-  local soon = redis.call('ZRANGEBYSCORE', line_key('woken'), '(' .. int(now), int(now + silent_us), 'WITHSCORES')
+  remove('ZREM', line_key('woken'), names)
+  local soon = redis.call('ZRANGEBYSCORE', line_key('woken'), '-inf', int(now + silent_us + MOST_STEPS), 'WITHSCORES')
   ask_again(tonumber(soon[2] or next_at))
   for i = 1, #soon, 2 do
     local row, member = parse_name(soon[i])
@@ -162,16 +170,6 @@ local function look_after_woken()
       claim(row, member)
     end
   end
-end
-
--- Those that were woken and have not asked are recalled like those that wait.
-local function recall_woken()
-  local names = redis.call('ZRANGE', line_key('woken'), 0, most_steps - 1)
-  local places = #names > 0 and redis.call('HMGET', line_key('awake'), unpack(names)) or {}
-  for i, name in ipairs(names) do
-    recall(name, string.match(places[i] or int(now), '^%d+'))
-  end
-  remove('ZREM', line_key('woken'), names)
 end
 
 -- The states of limits, by their keys, and how many stand by there.
@@ -194,10 +192,10 @@ local function most_at(limit)
   return hold_us > 0 and hold_us <= LONG_US and math.ceil(limit.count * (near_us + reach_us) / hold_us) or 0
 end
 
--- When those who stand by for slots of a limit are to be looked at: when a quarter of
+-- When those who stand by for slots of a limit are to be looked at: when a third of
 -- them has gone.
 local function look_again_us(limit)
-  return math.max(reach_us, most_at(limit) * hold_us / limit.count / 4)
+  return math.max(reach_us, most_at(limit) * hold_us / limit.count / 3)
 end
 
 -- Whether one more may be woken to stand by for a slot.
@@ -414,11 +412,7 @@ local gone = { unpack(ARGV, argument + 1) }
 remove('HDEL', line_key('awake'), gone)
 remove('ZREM', line_key('woken'), gone)
 line.keep_until(now)
-if recalls then
-  recall_woken()
-else
-  look_after_woken()
-end
+look_after_woken()
 let_held_rows_join()
 serve_lanes()
 write_lanes()

@@ -78,6 +78,18 @@ func (c *claim) landed(policy *policy.Policy) *claim {
 // parks reports whether the claim's task joins the waiting line when denied.
 func (c *claim) parks() bool { return c.request.Park && c.request.TaskID != "" }
 
+// stoodSince is the place of a task that stood by until now, as the line counts; or zero.
+func (c *claim) stoodSince() int64 {
+	since := c.request.Since
+	switch {
+	case since.IsZero():
+		return 0
+	case c.urgent:
+		since = since.Add(-urgentLead)
+	}
+	return since.UnixMicro()
+}
+
 // impossible returns the decision on a claim that can never pass.
 func (c *claim) impossible() (Decision, bool) {
 	if c.never == nil {

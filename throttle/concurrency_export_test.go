@@ -2,12 +2,22 @@ package throttle
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 )
 
 // RenewNow renews the leases that a Limiter holds for a policy, without waiting for
 // the next round.
-func RenewNow(l *Limiter, policy string) error { return CallsOf(l, policy).leases.keeper.makeRound() }
+func RenewNow(l *Limiter, policy string) error { return CallsOf(l, policy).leases.keeper.renewAll() }
+
+// renewAll makes a round of all holds.
+func (k *keeper) renewAll() error {
+	k.mu.Lock()
+	holds := slices.Collect(maps.Keys(k.holds))
+	k.mu.Unlock()
+	return k.makeRound(holds)
+}
 
 // RenewCall makes one call of a renewal for a reservation, as a server may run it late or
 // twice. Leases that are gone may come back before an instant; never, if it is zero.

@@ -37,6 +37,10 @@ type Request struct {
 	StandBy bool
 	// Called tells that the task was called: it does not wait for company in the call.
 	Called bool
+	// Since is for a task that stood by until now: the Since of the Place that it was told.
+	// It still has that place, and is in no line until it asks. Zero means that the task
+	// did not stand by.
+	Since time.Time
 }
 
 // Outcome is what came of a request.

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -12,8 +13,8 @@ import (
 )
 
 // Hold keeps the slots that a granted reservation took from concurrency limits
-// while its task runs: their leases are renewed every third of their length,
-// together with those of the policy's other running tasks. Call it after
+// while its task runs: their leases are renewed when a third of their length is over,
+// together with others of the policy's running tasks. Call it after
 // [Reservation.Wait], and [Reservation.Release] when the task has really ended.
 // When ctx ends first, the renewals end, and the slots with their leases.
 //
@@ -30,6 +31,37 @@ func (r *Reservation) Hold(ctx context.Context) {
 	leases.keeper.add(hold)
 	hold.forget = context.AfterFunc(ctx, func() { hold.keeper.drop(hold) })
 	r.hold = hold
+}
+
+// Accept makes a reservation that was told to stand by a granted one, by the slot that its
+// task was handed since, and reports whether it did. If not, the task is to ask: its policy
+// has other limits besides, or others by now; or the lease may have ended, which the start
+// must not outlast.
+func (r *Reservation) Accept(slot line.Slot) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.calls.outdated:
+		return false
+	default:
+	}
+	// One that was handed before the task asked had not reached it then, and may be gone.
+	if r.Place == nil || !r.Place.StandsBy || len(r.calls.policy.Limits) != 1 || slot.Born < r.Now.UnixMicro() {
+		return false
+	}
+	ends := time.UnixMicro(slot.Ends)
+	if !r.latestNow(time.Now()).Before(ends) {
+		return false
+	}
+	born := time.UnixMicro(slot.Born)
+	r.sent = r.sent.Add(born.Sub(r.Now)) // its clock showed that no earlier
+	r.place = r.Place.Since.UnixMicro()
+	if r.claim.urgent {
+		r.place -= urgentLead.Microseconds()
+	}
+	r.Outcome, r.Now, r.At, r.HeldBy, r.Place = Granted, born, born, "", nil
+	r.useBy, r.term, r.receipts = ends, ends.Sub(born), []int64{slot.Born, 0}
+	return true
 }
 
 // Lost returns a channel that is closed when a slot of a held reservation is lost
@@ -149,12 +181,13 @@ func (l *leases) key(c *claim, i int) string {
 
 // newHold returns what it takes to renew r's leases.
 func (l *leases) newHold(r *Reservation) *hold {
+	// The slot, and with it the lease, began no earlier than this.
+	began := r.sent.Add(r.RetryAfter())
 	h := &hold{
 		keeper: &l.keeper,
 		who:    line.KeyName(r.claim.request.TaskID),
-		// The slot, and with it the lease, began no earlier than this.
-		renewed: r.sent.Add(r.RetryAfter()),
-		lost:    make(chan struct{}),
+		ends:   began.Add(cmp.Or(r.term, l.keeper.lease)),
+		lost:   make(chan struct{}),
 	}
 	for _, i := range l.limits {
 		h.leases = append(h.leases, heldLease{l.key(r.claim, i), r.claim.costs[i], r.receipts[2*i]})

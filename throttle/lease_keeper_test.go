@@ -38,7 +38,7 @@ func TestKeeperRenewsLeases(t *testing.T) {
 					renewed = time.Now()
 					return []bool{true}, nil
 				}
-				h := &hold{keeper: k, lost: make(chan struct{}), renewed: renewed}
+				h := &hold{keeper: k, lost: make(chan struct{}), ends: renewed.Add(lease)}
 				k.add(h)
 				defer k.drop(h)
 				select {

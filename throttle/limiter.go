@@ -68,6 +68,9 @@ func (l *Limiter) reserve(ctx context.Context, request Request, since int64) (*R
 		return &Reservation{Decision: decision, limiter: l, calls: calls, claim: claim}, nil
 	}
 	claim.since = since
+	if since == 0 {
+		claim.since = claim.stoodSince()
+	}
 	r, err := calls.flight.carry(ctx, newPassenger(claim, l))
 	return r, wrapCall("reserve", request.Policy, err)
 }

@@ -19,10 +19,11 @@ type Place struct {
 	// Expected is when the task is to start, reckoned as if nobody else came and
 	// every task in line ran.
 	Expected time.Time
-	// StandsBy tells that the task is to stay where it is. Its worker is told when a slot of
-	// the concurrency limit that holds it is free, which is kept for it half a second. It is
-	// to ask again then, and two seconds after it asked if nothing is told; for after three
-	// seconds it is taken for lost.
+	// StandsBy tells that the task is to stay where it is, and is in no line meanwhile. Its
+	// worker is told when a slot of the concurrency limit that holds it is handed to it,
+	// which is kept for it for a second: see [Reservation.Accept]. It is to ask again two
+	// seconds after it asked if nothing is told, and when it does not stay any more; each
+	// time with the request's Since.
 	StandsBy bool
 }
 

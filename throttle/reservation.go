@@ -43,6 +43,7 @@ type Reservation struct {
 	sent, received time.Time
 	useBy          time.Time     // by Redis's clock, when a window ends; zero for none
 	lateness       time.Duration // of a start, at most; zero for any
+	term           time.Duration // of a lease that was handed over; zero for as the limit says
 	receipts       []int64
 	// place is where the task stood in line, or when it came if it did not stand there,
 	// in microseconds.
@@ -281,10 +282,12 @@ func (r *Reservation) isLate(x time.Time) bool {
 	if r.lateness > 0 && x.Sub(r.received.Add(r.RetryAfter())) > r.lateness {
 		return true
 	}
-	// Redis decided after the request was sent, so its clock shows at most this.
-	latest := r.Now.Add(x.Sub(r.sent))
-	return !r.useBy.IsZero() && !latest.Before(r.useBy)
+	return !r.useBy.IsZero() && !r.latestNow(x).Before(r.useBy)
 }
+
+// latestNow is what Redis's clock shows at most at the local instant x, because it decided
+// after the request was sent.
+func (r *Reservation) latestNow(x time.Time) time.Time { return r.Now.Add(x.Sub(r.sent)) }
 
 // isOvertaken reports whether something was closed while r waited for its slot.
 func (r *Reservation) isOvertaken(x time.Time) bool {
@@ -298,7 +301,7 @@ func (r *Reservation) replace(next *Reservation) {
 	defer r.mu.Unlock()
 	r.Decision, r.cancelled, r.settled, r.used = next.Decision, false, false, false
 	r.sent, r.received = next.sent, next.received
-	r.useBy, r.receipts = next.useBy, next.receipts
+	r.useBy, r.term, r.receipts = next.useBy, next.term, next.receipts
 	r.calls, r.lateness = next.calls, next.lateness
 	next.claim.request = r.claim.request
 	r.claim = next.claim

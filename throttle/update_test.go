@@ -164,7 +164,7 @@ func TestReservationsOutliveUpdates(t *testing.T) {
 				before := l.remaining()["calls"]
 				ran.Hold(t.Context())
 				l.update(after...)
-				require.NoError(t, ran.hold.keeper.makeRound(), "its lease is renewed")
+				require.NoError(t, ran.hold.keeper.renewAll(), "its lease is renewed")
 				require.NoError(t, ran.Adjust(t.Context(), map[string]string{"tokens": "50"}))
 				assert.Equal(t, (before-10)*full/100, l.remaining()["calls"], "its numbers are those it was made by")
 				require.NoError(t, ran.Release(t.Context()))
@@ -273,7 +273,7 @@ func TestUpdateAmongOthers(t *testing.T) {
 		l := newLive(t, server, policies(limits[0]...))
 		ctx, stop := context.WithCancel(t.Context())
 		var background, callers sync.WaitGroup
-		background.Go(func() { line.Signals(ctx, l, line.Listener{Policy: func(string) {}, Task: func(string) {}}) })
+		background.Go(func() { line.Signals(ctx, l, line.Listener{Policy: func(string) {}, Task: func(string, line.Slot) {}}) })
 		background.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				assert.NoError(t, l.Update(policies(limits[i%len(limits)]...)))

@@ -60,7 +60,7 @@ func (d *dispatcher) start() {
 	d.ended.Go(func() {
 		line.Signals(ctx, d.limiter, line.Listener{
 			Policy: d.served.nudge,
-			Task:   func(task string) { d.rooms.call(task) },
+			Task:   func(task string, slot line.Slot) { d.rooms.call(task, slot) },
 			Freed:  d.served.hear,
 		})
 	})
@@ -288,7 +288,7 @@ func (s *shift) runOne(ctx context.Context, task busyTask, queue, id string, has
 		return isGoneNow
 	case err == nil:
 	case isBetween || asynqfacts.IsRunning(err):
-		if !s.rooms.call(task.TaskID) && task.tries < callTries {
+		if !s.rooms.call(task.TaskID, line.Slot{}) && task.tries < callTries {
 			err := s.line().CallTask(ctx, task.TaskID) // it may wait for its turn in another process
 			if err != nil && ctx.Err() == nil {
 				s.log.Warn("could not call a task", zap.String("policy", s.policy),

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/rampmeter/rampmeter/internal/line"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
@@ -174,11 +175,17 @@ type attempt struct {
 	*Middleware
 	task   *asynq.Task
 	policy *policy.Policy // that was in force when it last asked; nil when no route matches
+	// updated is closed when other policies are in force than those.
+	updated <-chan struct{}
 	// reservation is what the task was admitted by; nil without a policy.
 	reservation *throttle.Reservation
 	// calls has something when the task is called; called is set if it asks for that.
-	calls  <-chan struct{}
+	calls  <-chan line.Slot
 	called bool
+	// stands is the answer by which it stands by, nil if it does not; and slot what it was
+	// handed since then.
+	stands *throttle.Reservation
+	slot   line.Slot
 	// leaves is when a task that stays here without a slot gives up, and cutOff since
 	// when Redis could not be asked for one; see stay.
 	leaves, cutOff time.Time
@@ -227,6 +234,7 @@ func (a *attempt) run(ctx context.Context) error {
 
 // admit returns nil when the task may start now.
 func (a *attempt) admit(ctx context.Context) error {
+	a.updated = a.limiter.Updated()
 	a.policy, a.reservation = a.limiter.Config().PolicyFor(a.task.Type()), nil
 	if a.policy == nil {
 		return nil
@@ -264,8 +272,17 @@ func (a *attempt) admit(ctx context.Context) error {
 	return a.unasked(err)
 }
 
-// reserve asks for the task's slot, and waits for it where it is near.
+// reserve asks for the task's slot, and waits for it where it is near. Who stood by, and was
+// handed a slot, need not ask.
 func (a *attempt) reserve(ctx context.Context, maxDefer time.Duration) (*throttle.Reservation, error) {
+	stood, called, since := a.stands, a.called, time.Time{}
+	a.stands, a.called = nil, false
+	if stood != nil {
+		since = stood.Place.Since
+		if stood.Accept(a.slot) {
+			return stood, a.wait(ctx, stood)
+		}
+	}
 	select {
 	case <-a.calls: // it is asking
 	default:
@@ -278,16 +295,25 @@ func (a *attempt) reserve(ctx context.Context, maxDefer time.Duration) (*throttl
 		Park:       true,
 		MaxDefer:   maxDefer,
 		StandBy:    a.mayStandBy(),
-		Called:     a.called,
+		Called:     called,
+		Since:      since,
 	})
-	a.called = false
 	if err != nil {
 		return nil, err
 	}
+	return reservation, a.wait(ctx, reservation)
+}
+
+// wait waits for a slot.
+func (a *attempt) wait(ctx context.Context, reservation *throttle.Reservation) error {
 	waiting := &until{Context: ctx, end: a.draining}
 	defer waiting.stop()
 	defer a.crowd.enter()()
-	return reservation, reservation.Wait(waiting)
+	err := reservation.Wait(waiting)
+	if err != nil && reservation.Place != nil && reservation.Place.StandsBy {
+		a.stands = reservation
+	}
+	return err
 }
 
 // patience is how long the task may wait here for its slot: as its policy says. But

@@ -89,9 +89,25 @@ func (a *attempt) standBy(ctx context.Context, deferred *throttle.ThrottledError
 	}
 	a.called, err = a.stayFor(ctx, min(line.StandByTime, time.Until(a.leaves)))
 	if err != nil || a.draining.Err() != nil {
-		return a.called, err
+		a.stepDown(ctx)
+		return false, err
 	}
 	return true, nil
+}
+
+// stepDown has a task stand by no more that does not ask again here, and gives back what it
+// was handed. Best effort: what it does not give back runs out soon.
+func (a *attempt) stepDown(ctx context.Context) {
+	stood := a.stands
+	if a.stands = nil; stood == nil {
+		return
+	}
+	request := stood.Request()
+	request.StandBy, request.MaxDefer, request.Since = false, -1, stood.Place.Since
+	last, err := a.limiter.Reserve(context.WithoutCancel(ctx), request)
+	if err == nil {
+		_ = last.Cancel(ctx)
+	}
 }
 
 // outlast holds a task for which Redis could not be asked until it is to ask again,
@@ -124,7 +140,7 @@ func (a *attempt) needsSpare(ctx context.Context, deferred *throttle.ThrottledEr
 	return deferred.RetryAfter > longestHold || ok && time.Until(deadline) < deferred.RetryAfter || a.crowd.isDense()
 }
 
-// stayFor holds the task until it is called, at most for d.
+// stayFor holds the task until it is called or policies change, at most for d.
 func (a *attempt) stayFor(ctx context.Context, d time.Duration) (called bool, err error) {
 	if d <= 0 {
 		return false, nil
@@ -133,9 +149,10 @@ func (a *attempt) stayFor(ctx context.Context, d time.Duration) (called bool, er
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-a.calls:
+	case a.slot = <-a.calls:
 		return true, nil
 	case <-timer.C:
+	case <-a.updated: // there may be more slots
 	case <-a.draining.Done():
 	case <-ctx.Done():
 		return false, ctx.Err()

@@ -1,23 +1,27 @@
 package worker
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/rampmeter/rampmeter/internal/line"
+)
 
 // waitingRoom is where tasks stay in this process, and with a worker, until they are
 // called.
 type waitingRoom struct {
 	mu    sync.Mutex
-	calls map[string]chan struct{}
+	calls map[string]chan line.Slot
 }
 
-// enter returns a channel that has something when the task is called, and a function
-// to leave by.
-func (r *waitingRoom) enter(task string) (called <-chan struct{}, leave func()) {
+// enter returns a channel that has something when the task is called: the slot that was
+// handed to it, or a zero one; and a function to leave by.
+func (r *waitingRoom) enter(task string) (called <-chan line.Slot, leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.calls == nil {
-		r.calls = map[string]chan struct{}{}
+		r.calls = map[string]chan line.Slot{}
 	}
-	call := make(chan struct{}, 1)
+	call := make(chan line.Slot, 1)
 	r.calls[task] = call
 	return call, func() {
 		r.mu.Lock()
@@ -29,13 +33,13 @@ func (r *waitingRoom) enter(task string) (called <-chan struct{}, leave func()) 
 }
 
 // call calls a task, and reports whether it is here.
-func (r *waitingRoom) call(task string) bool {
+func (r *waitingRoom) call(task string, slot line.Slot) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	call, here := r.calls[task]
 	select {
-	case call <- struct{}{}:
-	default: // it is not here, or called already
+	case call <- slot:
+	default: // it is not here, or called already: then it asks, and finds the slot
 	}
 	return here
 }

@@ -18,12 +18,17 @@ type Listener struct {
 	// when nobody could listen for a time.
 	Policy func(policy string)
 	// Task hears of tasks that are called: by [Line.CallTask], or because a slot that
-	// they stand by for is free.
-	Task func(taskID string)
+	// they stand by for was handed to them.
+	Task func(taskID string, slot Slot)
 	// Freed hears how long a task held a slot of a concurrency limit that has ended. It
 	// may be nil.
 	Freed func(policy string, held time.Duration)
 }
+
+// Slot is a slot of a concurrency limit that was handed to a task: when its lease was born,
+// and when that ends unless it is renewed, in microseconds by Redis's clock. A task that is
+// called without one, which is zero, is to ask.
+type Slot struct{ Born, Ends int64 }
 
 // Limiter has the lines that are in force: it is that of package throttle.
 type Limiter interface {
@@ -90,15 +95,19 @@ func channelsOf(limiter Limiter) (channels []string, policies map[string]string)
 	return channels, policies
 }
 
-// hear passes on a message: how long a slot that is free now was held, in us, and
-// behind that, where it is a call, the task.
+// hear passes on a message: how long a slot that is free now was held, in us, and where it
+// is a call, the slot's lease and the task, as in "<held>,<born>,<ends>/<task>".
 func (l Listener) hear(policy string, message *redis.Message) {
-	held, task, isCall := strings.Cut(message.Payload, "/")
-	if us, err := strconv.ParseInt(held, 10, 64); err == nil && us > 0 && l.Freed != nil {
-		l.Freed(policy, time.Duration(us)*time.Microsecond)
+	head, task, isCall := strings.Cut(message.Payload, "/")
+	numbers := [3]int64{}
+	for i, text := range strings.SplitN(head, ",", len(numbers)) {
+		numbers[i], _ = strconv.ParseInt(text, 10, 64) // zero where nothing is told
+	}
+	if held := time.Duration(numbers[0]) * time.Microsecond; held > 0 && l.Freed != nil {
+		l.Freed(policy, held)
 	}
 	if isCall {
-		l.Task(task)
+		l.Task(task, Slot{Born: numbers[1], Ends: numbers[2]})
 	} else {
 		l.Policy(policy)
 	}

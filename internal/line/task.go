@@ -116,7 +116,8 @@ func (l *Line) Find(ctx context.Context, task Task) (*Spot, error) {
 	}
 	s, place := &Spot{Asked: 1}, waits.Val()
 	if s.Woken = awake.Err() == nil; s.Woken {
-		place, _ = awake.Float64()
+		text, _, _ := strings.Cut(awake.Val(), ",")
+		place, _ = strconv.ParseFloat(text, 64)
 	}
 	if place == 0 {
 		return nil, nil

@@ -127,9 +127,9 @@ func (l *Line) AreExpected(ctx context.Context, tasks ...WokenTask) ([]bool, err
 	for i := range tasks {
 		names[i] = tasks[i].name
 	}
-	woken, err := l.redis.ZMScore(ctx, l.Key+"/woken", names...).Result()
-	for i := range woken {
-		expected[i] = woken[i] > 0
+	awake, err := l.redis.HMGet(ctx, l.Key+"/awake", names...).Result()
+	for i := range awake {
+		expected[i] = awake[i] != nil
 	}
 	return expected, l.wrap("expected", err)
 }

@@ -32,7 +32,9 @@
 --   "last"     -(an instant after which none of them ends)
 --   "loose"    -1 if that is later than the last of them ends, for that one has ended
 --   "newest"   -(an instant after which none of them was born)
--- So a call reads once for each task, and writes once. What has ended is written to
+--   "standing" -(an instant until which somebody may stand by for a slot; see
+--              parts/line_stand.lua)
+-- So a call reads once, for hundreds of tasks, and writes once. What has ended is written to
 -- stand at 0, and one call in so many sweeps it out. Leases that ran out are cleared
 -- away by the next call that writes, MOST_LEASES at a time; those that it leaves still
 -- count by what they cost above 1.
@@ -42,8 +44,8 @@ local concurrency = {}
 local MOST_LEASES = 300
 -- One call in so many sweeps out what has ended.
 local SWEEP_ONE_IN = 32
--- The key lives until the second is over in which the last lease ends: its life is
--- made longer once in a second, and not by every call.
+-- The key lives until the second is over in which the last lease ends, or nobody is
+-- noted any more: its life is made longer once in a second, and not by every call.
 local KEPT_US = 1000000
 
 -- Scores without their signs, 0 for what is not there.
@@ -100,8 +102,9 @@ end
 -- Takes over what scores tell of all leases, and ends those that ran out. What is left
 -- of these stays in the set, but does not count; see above.
 local function read(state, scores, now)
-  state.used, state.first, state.last, state.loose, state.newest = unpack(scores, 4)
-  state.was_empty, state.was_last, state.left = state.used == 0, state.last, 0
+  state.used, state.first, state.last, state.loose, state.newest, state.standing = unpack(scores, 1, 6)
+  state.was_empty, state.left = state.used == 0, 0
+  state.was_kept = math.ceil(math.max(state.last, state.standing) / KEPT_US)
   if state.was_empty then
     state.first = math.huge
   elseif state.first <= now then
@@ -119,24 +122,50 @@ local function read(state, scores, now)
 end
 
 function concurrency.load(_, _, _, key)
-  return { key = key, leases = {}, puts = 0, run_out = {} }
+  return { key = key, leases = {}, expected = {}, puts = 0, run_out = {} }
 end
 
--- The lease that `who` holds, which costs nothing if there is none.
-local function lease_of(state, who, now)
-  if not state.leases[who] then
-    local scores = state.was_empty and { 0, 0, 0 } or scores_of(state,
-      { 'h:' .. who, 'b:' .. who, 'c:' .. who, 'used', 'first', 'last', 'loose', 'newest' })
-    if not state.used then
-      read(state, scores, now)
-    end
+-- Reads the leases that some hold, and the first time what is known of all.
+local function look_up(state, whos, now)
+  local members = { 'used', 'first', 'last', 'loose', 'newest', 'standing' }
+  local known = #members
+  for i, who in ipairs(whos) do
+    members[known + 3 * i - 2], members[known + 3 * i - 1], members[known + 3 * i] = 'h:' .. who, 'b:' .. who, 'c:' .. who
+  end
+  local scores = scores_of(state, members)
+  if not state.used then
+    read(state, scores, now)
+  end
+  for i, who in ipairs(whos) do
     if not state.leases[who] then
-      state.leases[who] = { who = who, ends = scores[1], born = scores[2], cost = scores[3] }
-      if scores[1] > 0 and scores[1] <= now then -- it is among those that are left
+      local ends, born, cost = unpack(scores, known + 3 * i - 2, known + 3 * i)
+      state.leases[who] = { who = who, ends = ends, born = born, cost = cost }
+      if ends > 0 and ends <= now then -- it is among those that are left
         put(state, who)
         state.used, state.left = state.used + 1, state.left - 1
       end
     end
+  end
+end
+
+-- Tells that the lease of `who` will be asked for: MOST_LEASES of these are read at once.
+function concurrency.expect(state, who)
+  local last = state.expected[#state.expected]
+  if not last or #last == MOST_LEASES then
+    last = {}
+    table.insert(state.expected, last)
+  end
+  last[#last + 1] = who
+end
+
+-- The lease that `who` holds, which costs nothing if there is none.
+local function lease_of(state, who, now)
+  if not state.leases[who] and state.was_empty then
+    state.leases[who] = { who = who, ends = 0, born = 0, cost = 0 }
+  elseif not state.leases[who] then
+    local whos = table.remove(state.expected) or {}
+    whos[#whos + 1] = who
+    look_up(state, whos, now)
   end
   return state.leases[who]
 end
@@ -205,11 +234,29 @@ function concurrency.take(state, limit, cost, at, now, who)
 end
 
 -- Hands a slot that is free to one who stands by for it, as a lease that lasts only
--- until `ends`: time enough to ask, which makes it one like others. `asked` is what has
--- to be free. Tells whether it was.
+-- until `ends`: its first renewal makes it one like others. `asked` is what has to be
+-- free. Returns its birth; 0 for one that holds a lease already, as a redelivered task
+-- may, for that must not be cut short; and nil where too little is free.
 function concurrency.hand(state, limit, asked, cost, now, who, ends)
-  return lacking(state, limit, asked, now, who) == 0
-    and concurrency.take(state, limit, cost, ends - limit.period_us, now, who) > 0
+  if asked > concurrency.free(state, limit, now) then
+    return nil
+  elseif lease_of(state, who, now).cost > 0 then
+    return 0
+  end
+  return (concurrency.take(state, limit, cost, ends - limit.period_us, now, who))
+end
+
+-- Notes that somebody stands by for a slot from now on, for that long at least. It is
+-- noted for twice as long, so that few calls have to. Tells whether that changes anything.
+function concurrency.stand(state, now, us)
+  local is_news = state.standing < now + us
+  state.standing = is_news and now + 2 * us or state.standing
+  return is_news
+end
+
+-- Whether somebody may stand by; nobody who was not noted does.
+function concurrency.is_stood_for(state, now)
+  return (state.standing or 0) > now
 end
 
 -- Ends the lease that `who` holds, if that is the one that was born then; without a
@@ -286,6 +333,7 @@ function concurrency.save(state, limit, now, key)
   add(-state.last, 'last')
   add(-state.loose, 'loose')
   add(-state.newest, 'newest')
+  add(-state.standing, 'standing')
   for who, lease in pairs(state.leases) do
     if lease.is_put then
       add(lease.ends, 'h:' .. who)
@@ -299,8 +347,8 @@ function concurrency.save(state, limit, now, key)
   if now % SWEEP_ONE_IN == 0 then
     redis.call('ZREMRANGEBYSCORE', key, 0, 0)
   end
-  local second = math.ceil(state.last / KEPT_US)
-  if second > math.ceil(state.was_last / KEPT_US) then
+  local second = math.ceil(math.max(state.last, state.standing) / KEPT_US)
+  if second > state.was_kept then
     redis.call('PEXPIRE', key, int(ttl_ms(second * KEPT_US - now)))
   end
 end

@@ -23,8 +23,8 @@
 --
 -- Nobody can tell when a slot of a concurrency limit will be free, but how many are in
 -- a while. So some tasks are woken ahead of that: when they ask they are told to stand
--- by, with a worker but without a slot. Whoever ends a lease hands it to the first of
--- them, and calls it.
+-- by, with a worker but without a slot. They are in no row then, and nobody wakes them.
+-- Whoever ends a lease hands its slot to the first of them, and calls it.
 --
 -- All keys begin with the line's own, KEYS[2]; tasks that are to stand in line by other
 -- attributes have another one:
@@ -39,18 +39,16 @@
 --   /lacking:<state key>
 --                 sorted set: those of them that look as soon as something comes back
 --                 there, by their lanes' tags
---   /awake        hash: the places of tasks that were woken and are not back, by their names.
---                 A name is "<length of row>|<row><member>". And how often tasks came back,
---                 by "+<member>"
---   /woken        sorted set: names of those that are about to ask, by the instant of their
---                 waking
---   /late         sorted set: names of those that did not, or stand by, by the instant
---                 at which they are woken again
+--   /awake        hash: the places of tasks that were woken and are not back, and when they were
+--                 woken, by their names. A name is "<length of row>|<row><member>". And how
+--                 often tasks came back, by "+<member>"
+--   /woken        sorted set: their names by the instants at which they are woken again
 --   /silent       hash: of rows how often woken tasks did not ask since one did
 --   /weights      hash: the weights of lanes, if not 1
 --   /standing:<state key>
 --                 sorted set: "<free>,<cost>/<name>" of those who stand by for a slot there,
---                 by their turns; a slot is theirs if that much is free
+--                 by their places; a slot is theirs if that much is free. It is there
+--                 without the line, too: the state tells whether to look
 --   /recalled     sorted set: tasks that stood in another line, by their places there
 -- and one key is the policy's: "rm:{policy}/lines", a set of the keys of the lines that
 -- have somebody in them, so that none is forgotten; it is kept for a month after a line
@@ -224,7 +222,7 @@ function line.save()
     fields[i] = int(line[META[i]])
   end
   redis.call('SET', line.key, table.concat(fields, ',') .. ',' .. line.leader, 'PX', int(ttl_ms(line.kept - now)))
-  for _, kind in ipairs(line.is_longer and { 'ready', 'held', 'awake', 'woken', 'late', 'silent', 'weights' } or {}) do
+  for _, kind in ipairs(line.is_longer and { 'ready', 'held', 'awake', 'woken', 'silent', 'weights' } or {}) do
     expire(line_key(kind))
   end
 end

@@ -1,16 +1,18 @@
 -- line_stand: tasks that lack a slot of a concurrency limit and stand by for one, with a
--- worker; see parts/line.lua. Comes behind parts/line_join.lua.
+-- worker; see parts/line.lua. Comes behind parts/line_join.lua and line_hand.lua.
 
--- How long who stands by is believed to be there, after each sign of life.
-local STOOD_US = 3000000
+-- How long after each sign of life who stands by is there for certain, and how long it is
+-- kept.
+local STOOD_US, STOOD_MS = 3000000, '6000'
 
--- A task that stood by is asking, and does so no more where no slot was handed to it.
-function line.step_down(task, own, costs, who)
-  for i, limit in ipairs(task.is_next and limits or {}) do
-    if limit.algorithm.hand and not limit.algorithm.has(own[i], costs[i], now, who) then
-      local key, member = line_key('standing', own[i].key), standing_member(i, task.row, costs, task.name)
-      task.turn = tonumber(redis.call('ZSCORE', key, member) or task.turn)
-      redis.call('ZREM', key, member)
+-- Those who begin to stand by in this call, or still do: members with their turns, by keys.
+local stood = {}
+
+-- A task does not stand by any more: it starts, or goes back into line.
+function line.step_down(task, own, costs)
+  for i, limit in ipairs(task.came and limits or {}) do
+    if limit.algorithm.hand then
+      redis.call('ZREM', line_key('standing', own[i].key), standing_member(i, task.row, costs, task.name))
     end
   end
 end
@@ -19,14 +21,14 @@ end
 -- that one that needs more of them gets them in the end. Returns the limit at which
 -- that leaves none, or nil.
 function line.behind_standing(task, own, asked, costs, who)
-  if not line.is_there or task.row.urgent then
+  if task.row.urgent then
     return nil
   end
-  local last = task.turn and '(' .. int(task.turn) or '+inf'
+  local last = task.came and '(' .. int(task.came) or '+inf'
   for i, limit in ipairs(limits) do
     local algorithm, state = limit.algorithm, own[i]
-    if algorithm.hand and not algorithm.has(state, costs[i], now, who) then
-      local handed, stand_by = hand_slots(KEYS[2], state.key, limit, state, last, 0)
+    if algorithm.hand and not algorithm.has(state, costs[i], now, who) and algorithm.is_stood_for(state, now) then
+      local handed, stand_by = hand_slots(KEYS[2], state.key, limit, state, standing_at(KEYS[2], state.key, last), 0)
       if stand_by or handed > 0 and algorithm.earliest(state, limit, asked[i], now, now, who) > now then
         return i
       end
@@ -59,28 +61,38 @@ function line.may_stand(task, held_by, wait_us, who)
     and (line.count == 0 or tag_of(task.row.lane) <= line.virtual)
 end
 
--- A task stands by for a slot of a limit. One that has only just come takes a place in
--- line, and pays for its share. Returns 4, the instant at which the slot is free at the
--- latest, its position and its place.
+-- A task stands by for a slot of a limit, and nowhere else: it leaves its row, and comes
+-- back to its place there with the request that tells of it. One that has only just come
+-- while others are in line pays for its share. Returns 4, the instant at which the slot is
+-- free at the latest, its position and its place.
 function line.stand(task, own, costs, at, held_by)
-  local row, lane, place = task.row, task.row.lane, task.place or task.came or came_at(task.row)
-  line.keep_until(now)
-  if not line.is_there then
-    line.list('SADD')
-    line.is_there = true
-  end
-  if not task.place then
+  local row, state = task.row, own[held_by]
+  local place = task.place or task.came or came_at(row)
+  if task.place then
+    leave(task)
+  elseif not task.came then
     line.last = math.max(line.last, since(row, place))
-    line.virtual = math.max(line.virtual, tag_of(lane))
-    move_tag(lane, share_of(costs, row.weight))
+    if line.count > 0 then
+      changed = true
+      line.virtual = math.max(line.virtual, tag_of(row.lane))
+      move_tag(row.lane, share_of(costs, row.weight))
+    end
   end
-  changed = true
-  stood_places[#stood_places + 1], stood_places[#stood_places + 2] = task.name, int(place)
-  write('ZADD', line_key('standing', own[held_by].key),
-    { int(task.turn or tonumber(redis.call('ZSCORE', line_key('woken'), task.name) or place)), standing_member(held_by, row, costs, task.name) })
-  stood[#stood + 1], stood[#stood + 2] = int(now + STOOD_US), task.name
-  if line.wake_at == 0 then
-    signal(now)
+  local key = line_key('standing', state.key)
+  stood[key] = stood[key] or {}
+  table.insert(stood[key], int(place))
+  table.insert(stood[key], standing_member(held_by, row, costs, task.name))
+  if limits[held_by].algorithm.stand(state, now, STOOD_US) then
+    state.changed = true
   end
   return 4, at, 1, since(row, place)
+end
+
+-- Writes who stands by, and calls those to whom slots were handed.
+function line.finish_standing()
+  for key, members in pairs(stood) do
+    redis.call('ZADD', key, 'LT', unpack(members))
+    redis.call('PEXPIRE', key, STOOD_MS)
+  end
+  call_handed()
 end

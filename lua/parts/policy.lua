@@ -53,6 +53,12 @@
 --                                optional: the instant before which slots must lie
 --   has(state, cost, now, who)   optional: whether `who` has that already, and so may
 --                                have it again whatever is kept
+--   expect(state, who)           optional: tells that `who` will be asked for, so that what
+--                                is known of many is read at once
+--   hand, stand, is_stood_for, let_go, renew
+--                                optional, all or none: slots that are held until they are
+--                                given back, and those who stand by for them; see
+--                                algorithms/concurrency.lua
 --   due(state, limit, n, keep, now, cost)
 --                                the first instant by which n tokens may have started
 --                                from now on, besides those that were taken, if `keep`
@@ -205,6 +211,18 @@ local function state_at(place, i)
     states[place] = state
   end
   return state
+end
+
+-- Tells the states of a request's keys that its task will be asked for; behind each of their
+-- places in ARGV are so many other arguments.
+local function expect(who, others)
+  for i = 1, #limits do
+    local state, algorithm = state_at(next_number(), i), limits[i].algorithm
+    if algorithm.expect then
+      algorithm.expect(state, who)
+    end
+    argument = argument + others
+  end
 end
 
 -- The states of a request's keys, one for each limit, where the keys come request
