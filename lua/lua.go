@@ -59,7 +59,7 @@ func WithClock(clock string) Scripts {
 	}
 	script := func(text ...string) *redis.Script { return redis.NewScript(strip(clock + strings.Join(text, ""))) }
 	scripts := Scripts{
-		Limits:  script(part("read", "attempt", "fast"), makers(), part("policy"), "local operation = next_text()\n", lineMaker(), onLimits()),
+		Limits:  script(part("read", "attempt", "fast"), makers(), part("policy"), lineMaker(), onLimits()),
 		Recent:  script(algorithm("sliding_log"), read("recent.lua")),
 		Freeze:  script(read("freeze.lua")),
 		Refused: script(read("refused.lua")),
@@ -91,9 +91,10 @@ func makers() string {
 	return text
 }
 
-// lineMaker returns the function that makes the waiting line, for who joins it or asks.
+// lineMaker returns the function that makes the waiting line, for who joins it or asks,
+// behind the name of the operation.
 func lineMaker() string {
-	return function("line", part("line", "line_join", "line_hand", "line_stand")+"return line\n")
+	return "local operation = next_text()\n" + function("line", part("line", "line_join", "line_hand", "line_stand")+"return line\n")
 }
 
 func function(name, body string) string { return "function make." + name + "()\n" + body + "end\n" }
