@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -87,4 +88,37 @@ func TestConcurrencyCommands(t *testing.T) {
 	costs(2, "release the one that ends last", func() { b.release(r) })
 	at(2 * time.Hour)
 	costs(7, "take after all have ended", take("after"))
+}
+
+// To stand by for a slot, and to be handed one, costs few commands, whatever else is in
+// line; two are every script's own.
+func TestStandingByCommands(t *testing.T) {
+	t.Parallel()
+	const own = 2
+	server := throttletest.Redis(t)
+	for name, isInLine := range map[string]bool{"nobody is in line": false, "others are in line": true} {
+		t.Run(name, func(t *testing.T) {
+			empty(t, server.Client())
+			s := newStandby(t, newSimulation(t, server, policy.Policy{Limits: []policy.Limit{slotLimit(2)}}))
+			s.at(time.Microsecond) // when nothing is swept out
+			a, b := s.starts("a"), s.starts("b")
+			for i := range 4 {
+				s.at(time.Microsecond + time.Duration(i)*time.Millisecond)
+				s.standsBy(fmt.Sprint(i), time.Second)
+			}
+			if isInLine {
+				s.isParked("parked")
+			}
+			require.NoError(t, a.Release(t.Context()))
+			s.at(7*time.Millisecond + time.Microsecond)
+			costs := func(most int, what string, f func()) {
+				t.Helper()
+				assert.LessOrEqual(t, commandsInside(t, s.client, f)-own, most, what)
+			}
+			costs(7, "hand a slot over", func() { require.NoError(t, b.Release(t.Context())) })
+			if !isInLine {
+				costs(5, "stand by", func() { s.standsBy("more", time.Second) })
+			}
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Leases are renewed three times each, and more often while Redis does not answer. One is
@@ -52,4 +53,42 @@ func TestKeeperRenewsLeases(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lease that was handed over lasts for a moment. It is renewed in time, whatever round was
+// to come, and is one like others then; those that have just been renewed are left alone.
+func TestKeeperRenewsHandedLeasesSoon(t *testing.T) {
+	t.Parallel()
+	const lease, handed = time.Minute, time.Second
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		k := &keeper{lease: lease, most: 10}
+		rounds := map[*hold][]time.Duration{}
+		k.renew = func(_ context.Context, holds []*hold) ([]bool, error) {
+			has := make([]bool, len(holds))
+			for i, h := range holds {
+				rounds[h], has[i] = append(rounds[h], time.Since(began)), true
+			}
+			return has, nil
+		}
+		newHold := func(lasts time.Duration) *hold {
+			h := &hold{keeper: k, lost: make(chan struct{}), ends: time.Now().Add(lasts)}
+			k.add(h)
+			return h
+		}
+		long := newHold(lease)
+		time.Sleep(10 * time.Second)
+		ended, short := newHold(handed), newHold(handed)
+		time.Sleep(handed / 10)
+		k.drop(ended)
+		time.Sleep(50 * time.Second)
+		k.drop(long)
+		k.drop(short)
+		synctest.Wait()
+		assert.Empty(t, rounds[ended], "it ended before")
+		require.NotEmpty(t, rounds[short])
+		assert.Less(t, rounds[short][0], 10*time.Second+handed/2)
+		assert.Len(t, rounds[long], 3)
+		assert.InDelta(t, 3.5, float64(len(rounds[short])), 0.5, "one more")
+	})
 }

@@ -315,6 +315,27 @@ func TestHandedSlotMayHaveToBeAskedFor(t *testing.T) {
 	}
 }
 
+// Who stands by is in no row, and can be asked for as others in line.
+func TestWhereWhoStandsByIs(t *testing.T) {
+	weighed := slotLimit(3)
+	weighed.Cost, weighed.Per = "weight", "tenant"
+	weighed.Headroom = policy.Headroom{Tokens: 1}
+	eachStandby(t, policy.Policy{Limits: []policy.Limit{weighed}}, func(t *testing.T, s *standby) {
+		s.starts("a", "weight", "2", "tenant", "x")
+		s.at(time.Second)
+		s.standsBy("b", time.Second, "weight", "2", "tenant", "x")
+		asked := request(0, "weight", "2", "tenant", "x")
+		asked.TaskID = "b"
+		where, err := s.limiter.Where(t.Context(), asked)
+		require.NoError(t, err)
+		require.NotNil(t, where)
+		assert.True(t, where.Woken)
+		assert.Equal(t, "slots", where.HeldBy)
+		assert.EqualValues(t, 1, where.Position)
+		assert.True(t, noon.Add(time.Second).Equal(where.Since))
+	})
+}
+
 // A call that is lost costs nothing but time: who asks by itself finds the slot, or its
 // place if the slot is another's by then.
 func TestLostCalls(t *testing.T) {

@@ -41,7 +41,8 @@ type Line struct {
 	redis  redis.UniversalClient
 	policy string
 	// lane is the attribute that makes the lanes, or empty.
-	lane string
+	lane   string
+	limits []policy.Limit
 	// attributes are those whose values make a row, the lane's first.
 	attributes []string
 	// waking begins the arguments of wake.
@@ -54,7 +55,7 @@ type Line struct {
 func New(client redis.UniversalClient, scripts lua.Scripts, p *policy.Policy, head []any) *Line {
 	l := &Line{
 		Key: KeyPrefix(p.Name) + "/line" + shape(p), Scripts: scripts,
-		redis: client, policy: p.Name, lane: p.Lane, attributes: Attributes(p),
+		redis: client, policy: p.Name, lane: p.Lane, limits: p.Limits, attributes: Attributes(p),
 	}
 	l.waking = append(slices.Clone(head), "wake", p.Lane != "")
 	for i := range p.Limits {

@@ -3,12 +3,15 @@ package line
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
 // Task is what decides where a task stands in line.
@@ -104,20 +107,45 @@ type Spot struct {
 	Asked int64     // how often it has asked for its start
 }
 
-// Find returns where a task stands, or nil if it is not in line.
+// standing asks for the places of a task among those who stand by for slots, who are in no
+// row.
+func (l *Line) standing(ctx context.Context, pipe redis.Pipeliner, t Task, name string) (places []*redis.FloatCmd) {
+	for i, limit := range l.limits {
+		if limit.Algorithm != policy.Concurrency {
+			continue
+		}
+		free := t.Costs[i]
+		if !t.Urgent {
+			free += limit.Kept()
+		}
+		key := l.Key + "/standing:" + StateKey(l.policy, limit.Name, t.Attributes[limit.Per])
+		places = append(places, pipe.ZScore(ctx, key, fmt.Sprintf("%d,%d/%s", free, t.Costs[i], name)))
+	}
+	return places
+}
+
+// Find returns where a task stands, or nil if it is neither in line nor stands by.
 func (l *Line) Find(ctx context.Context, task Task) (*Spot, error) {
 	row, member := l.row(task), task.member()
+	name := task.name(row)
 	pipe := l.redis.Pipeline()
 	waits := pipe.ZScore(ctx, l.Key+"/row:"+row, member)
-	awake := pipe.HGet(ctx, l.Key+"/awake", task.name(row))
+	awake := pipe.HGet(ctx, l.Key+"/awake", name)
 	again := pipe.HGet(ctx, l.Key+"/awake", "+"+member)
+	stands := l.standing(ctx, pipe, task, name)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, l.wrap("where", err)
 	}
 	s, place := &Spot{Asked: 1}, waits.Val()
-	if s.Woken = awake.Err() == nil; s.Woken {
+	if awake.Err() == nil {
 		text, _, _ := strings.Cut(awake.Val(), ",")
 		place, _ = strconv.ParseFloat(text, 64)
+		s.Woken = true
+	}
+	for _, turn := range stands {
+		if turn.Err() == nil {
+			place, s.Woken = turn.Val(), true
+		}
 	}
 	if place == 0 {
 		return nil, nil
