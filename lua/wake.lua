@@ -143,7 +143,8 @@ end
 
 -- Who did not ask in time is woken again, for it may be the wake that was lost, and again
 -- after twice as long. Until one of its row asks, they count for nothing. Others count for
--- what they will take. Who is recalled is so whether it waits or was woken.
+-- what they will take. Who is recalled is so whether it waits or was woken. Returns one of
+-- those that are still waited for, if there is one.
 local function look_after_woken()
   local names = redis.call('ZRANGEBYSCORE', line_key('woken'), '-inf', recalls and '+inf' or int(now), 'LIMIT', 0, most_steps)
   local values = #names > 0 and redis.call('HMGET', line_key('awake'), unpack(names)) or {}
@@ -170,6 +171,7 @@ local function look_after_woken()
       claim(row, member)
     end
   end
+  return soon[1]
 end
 
 -- The states of limits, by their keys, and how many stand by there.
@@ -412,19 +414,19 @@ local gone = { unpack(ARGV, argument + 1) }
 remove('HDEL', line_key('awake'), gone)
 remove('ZREM', line_key('woken'), gone)
 line.keep_until(now)
-look_after_woken()
+local is_awaited = look_after_woken()
 let_held_rows_join()
 serve_lanes()
 write_lanes()
 write('ZADD', line_key('held'), held)
-write('ZADD', line_key('woken'), woken)
-write('HSET', line_key('awake'), awake)
+write('ZADD', line_key('woken'), woken, is_awaited)
+write('HSET', line_key('awake'), awake, is_awaited)
 
 local first_held = redis.call('ZRANGE', line_key('held'), 0, 0, 'WITHSCORES')[2]
 if first_held then
   ask_again(math.max(now + reach_us, first_held - near_us))
 end
-if first_held or not recalls and line.recalled > now or redis.call('EXISTS', line_key('ready'), line_key('woken')) > 0 then
+if first_held or woken[1] or not recalls and line.recalled > now or redis.call('EXISTS', line_key('ready'), line_key('woken')) > 0 then
   line.wake_at = recalls and now + MORE_US or math.ceil(next_at)
   reply[3] = line.wake_at
   line.save()

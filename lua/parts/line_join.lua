@@ -175,14 +175,6 @@ local function write_row(row)
   row.joined = {}
 end
 
--- Lists the line if it is not there.
-local function begin()
-  if not line.is_there then
-    line.is_there = true
-    line.list('SADD')
-  end
-end
-
 -- A denied task takes its place: at the end of its row, or where it was. Returns 2, the
 -- instant at which it is expected to start, its position and its place; or 3 and these
 -- if it is turned away. `at` is the first instant at which it would pass if it were
@@ -227,7 +219,10 @@ function line.join(task, costs, at, held_by)
   end
 
   line.keep_until(math.max(now, 2 * expected_at - now))
-  begin()
+  if not line.is_there then
+    line.is_there = true
+    line.list('SADD')
+  end
   if not waits then
     row.joined[#row.joined + 1], row.joined[#row.joined + 2] = int(place), task.member
     row.is_joined, changed = true, true
