@@ -61,6 +61,8 @@ local id, term_us, near_us, reach_us = next_text(), next_number(), next_number()
 local hold_us, most_standing = next_number(), next_number()
 local recalls = operation == 'recall'
 
+-- Until when those are found in /woken who were woken by any call that still count.
+local counts_till = now + 2 * MOST_NEAR * near_us + MOST_STEPS
 near_us = math.max(near_us, math.min(MOST_NEAR * near_us, 1.5 * line.lag))
 local opens, till, most_steps = math.max(now, frozen_until), now + near_us + reach_us, MOST_STEPS
 -- After how long a woken task is taken not to ask.
@@ -163,7 +165,7 @@ local function look_after_woken()
     end
   end
   remove('ZREM', line_key('woken'), names)
-  local soon = redis.call('ZRANGEBYSCORE', line_key('woken'), '-inf', int(now + silent_us + MOST_STEPS), 'WITHSCORES')
+  local soon = redis.call('ZRANGEBYSCORE', line_key('woken'), '-inf', int(counts_till), 'WITHSCORES')
   ask_again(tonumber(soon[2] or next_at))
   for i = 1, #soon, 2 do
     local row, member = parse_name(soon[i])

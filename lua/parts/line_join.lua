@@ -113,9 +113,10 @@ function line.next_task(run)
   local place, woken = string.match(awake[task.number] or '', '^(%d+),(%d+)$')
   if place then
     task.place, heard[#heard + 1], forgotten[#forgotten + 1] = tonumber(place), task.name, task.name
-    if now % 8 == 0 then -- one of some calls is enough
-      local took = math.min(now - woken, patience_us)
-      line.lag, changed = took > line.lag and took or line.lag - math.floor((line.lag - took) / 4), true
+    local took = now - woken
+    if now % 8 == 0 and not line.is_measured and took < patience_us then -- one of some calls is enough
+      line.lag = took > line.lag and took or line.lag - math.floor((line.lag - took) / 4)
+      line.is_measured, changed = true, true
     end
   elseif line.recalled > now and not looks then
     task.came = tonumber(redis.call('ZSCORE', line_key('recalled'), string.match(task.member, '/(.*)$')) or task.came)
