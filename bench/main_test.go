@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -23,7 +23,7 @@ func TestEachPartHasItsHelp(t *testing.T) {
 		"bench conform tells which promises":   {"conform", "-h"},
 	} {
 		var stdout, stderr strings.Builder
-		assert.Equal(t, harness.ExitOK, run(t.Context(), args, none, &stdout, &stderr))
+		assert.Equal(t, program.OK, run(t.Context(), args, none, &stdout, &stderr))
 		assert.True(t, strings.HasPrefix(stdout.String(), first), stdout.String())
 		assert.Empty(t, stderr.String())
 	}
@@ -39,13 +39,13 @@ func TestEachPartRefusesWhatItCanNotDo(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"-slice", "soon"}, harness.ExitUsage, "-slice"},
-		{[]string{"backlog", "-for", "soon"}, harness.ExitUsage, "-for"},
-		{[]string{"overhead", "-tasks", "0"}, harness.ExitUsage, "-tasks"},
-		{[]string{"conform", "-step", "soon"}, harness.ExitUsage, "-step"},
-		{[]string{"-redis", server.URI(), "-quick"}, harness.ExitFailed, "holds 1 keys"},
-		{[]string{"backlog", "-redis", server.URI(), "-quick"}, harness.ExitFailed, "holds 1 keys"},
-		{[]string{"overhead", "-redis", server.URI()}, harness.ExitFailed, "holds 1 keys"},
+		{[]string{"-slice", "soon"}, program.Usage, "-slice"},
+		{[]string{"backlog", "-for", "soon"}, program.Usage, "-for"},
+		{[]string{"overhead", "-tasks", "0"}, program.Usage, "-tasks"},
+		{[]string{"conform", "-step", "soon"}, program.Usage, "-step"},
+		{[]string{"-redis", server.URI(), "-quick"}, program.Failed, "holds 1 keys"},
+		{[]string{"backlog", "-redis", server.URI(), "-quick"}, program.Failed, "holds 1 keys"},
+		{[]string{"overhead", "-redis", server.URI()}, program.Failed, "holds 1 keys"},
 	} {
 		var stdout, stderr strings.Builder
 		assert.Equal(t, tt.code, run(t.Context(), tt.args, none, &stdout, &stderr))

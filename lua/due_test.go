@@ -14,26 +14,37 @@ import (
 )
 
 // dueProbe takes some tokens, and then tells when so many more are due, and when the last
-// of as many starts that come one after the other, each as early as it may.
+// of as many starts that come one after the other, each as early as it may. The last of them
+// is of some cost, and each leaves some tokens over.
 const dueProbe = `
 local limit = limits[1]
 local algorithm, state = limit.algorithm, limit.algorithm.load(false, limit, now, KEYS[2])
-local before, later_us, n = next_number(), next_number(), next_number()
-local function take(most)
-  local at = now
-  for _ = 1, most do
-    at = algorithm.earliest(state, limit, 1, at, now, '')
-    algorithm.take(state, limit, 1, at, now, '')
+local before, later_us, n, keep, last, every =
+  next_number(), next_number(), next_number(), next_number(), next_number(), next_number()
+local function take(most, cost, keep)
+  local at, mark, part = now, 0, 0
+  while most > 0 do
+    local own = most == cost and cost or 1
+    at = algorithm.earliest(state, limit, own + keep, at, now, '')
+    mark, part = algorithm.take(state, limit, own, at, now, '')
+    most = most - own
   end
-  return at
+  return at, mark, part
 end
-take(before)
+local taken = {}
+for i = 1, before do
+  taken[i] = { take(1, 1, 0) }
+end
+for i = every, before, every do
+  local at, mark, part = unpack(taken[i])
+  algorithm.give_back(state, limit, 1, at, now, mark, part, '')
+end
 now = now + later_us
 if algorithm.store then
   local body = algorithm.store(state, limit, now)
   state = algorithm.load(body ~= '' and body, limit, now, KEYS[2])
 end
-return { algorithm.due(state, limit, n, 0, now, 1) - now, take(n) - now }
+return { algorithm.due(state, limit, n, keep, now, last) - now, take(n, last, keep) - now }
 `
 
 // So many tokens are due when the last of as many starts has come: at that very instant,
@@ -72,11 +83,17 @@ func TestDueIsWhenTheyStart(t *testing.T) {
 					limit.Extra = limit.PeriodUS / 10
 				}
 				before, later, n := random.Int64N(3*limit.Capacity), random.Int64N(2*limit.PeriodUS), 1+random.Int64N(3*limit.Capacity)
-				args := append(Head(limit), "due", before, later, n)
+				cost, every := int64(1), before+1
+				if name == "spacing" { // which keeps none, and has what was given back as free
+					cost, every = min(n, 1+random.Int64N(4)), 1+random.Int64N(4)
+				} else {
+					limit.Kept = max(0, random.Int64N(limit.Capacity)-1)
+				}
+				args := append(Head(limit), "due", before, later, n, limit.Kept, cost, every)
 				reply, err := probe.Run(t.Context(), client, []string{"{t}freeze", "{t}l"}, args...).Int64Slice()
 				require.NoError(t, err)
 				due, last := reply[0], reply[1]
-				what := fmt.Sprintf("%+v: %d before, %d later, %d more", limit, before, later, n)
+				what := fmt.Sprintf("%+v: %d before, %d later, %d more, the last of cost %d, each %d. given back", limit, before, later, n, cost, every)
 				if last > 0 {
 					ahead++
 				}

@@ -44,7 +44,7 @@ var operations = []struct {
 	{[]string{"release"}, []string{"line_hand", "line_tell"}, "release.lua"},
 	{[]string{"reconcile"}, nil, "reconcile.lua"},
 	{[]string{"wake", "recall"}, []string{"line"}, "wake.lua"},
-	{[]string{"reserve", "ask", "look", "join"}, nil, "reserve.lua"},
+	{[]string{"reserve", "ask", "look", "join"}, []string{"attempt", "told"}, "reserve.lua"},
 }
 
 // New returns the operations.
@@ -59,7 +59,7 @@ func WithClock(clock string) Scripts {
 	}
 	script := func(text ...string) *redis.Script { return redis.NewScript(strip(clock + strings.Join(text, ""))) }
 	scripts := Scripts{
-		Limits:  script(part("read", "attempt", "fast"), makers(), part("policy"), lineMaker(), onLimits()),
+		Limits:  script(part("read", "fast"), makers(), part("policy"), lineMaker(), onLimits()),
 		Recent:  script(algorithm("sliding_log"), read("recent.lua")),
 		Freeze:  script(read("freeze.lua")),
 		Refused: script(read("refused.lua")),
@@ -84,7 +84,7 @@ func onLimits() string {
 // makers returns the functions that make algorithms, for those that a call needs: to make
 // all of them would take longer than most calls.
 func makers() string {
-	text := "local make = {}\n" + function("spare", part("spare")+"return spare\n")
+	text := "local make = {}\n" + function("instants", part("instants")+"return instants\n")
 	for _, name := range algorithms() {
 		text += function(name, algorithm(name)+"return "+name+"\n")
 	}

@@ -63,10 +63,6 @@ if freeze_us > 0 then
   redis.call('SET', KEYS[1], int(till), 'PX', int(math.max(1, ttl_ms(till - now))))
 end
 if ends then
-  local numbers = {}
-  for i = 1, #reply do
-    numbers[i] = int(reply[i])
-  end
-  redis.call('SET', KEYS[#KEYS], table.concat(numbers, '/'), 'PX', MARKED_MS)
+  redis.call('SET', KEYS[#KEYS], string.format('%d' .. string.rep('/%d', #reply - 1), unpack(reply)), 'PX', MARKED_MS)
 end
 return reply

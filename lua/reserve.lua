@@ -13,8 +13,8 @@
 --       Behind a line's key the keys of its rows and lanes are made of it, for which there
 --       are is only known from what it holds; and the key of the policy's lines and the
 --       channel for calls of the freeze key
--- ARGV  as parts/policy.lua says; if the line is heeded, how many arguments tell of it, with
---       this one, and what parts/line.lua and parts/line_join.lua say;
+-- ARGV  as parts/policy.lua says; if the line is heeded, what parts/line.lua and
+--       parts/line_join.lua say, all in one text: see parts/told.lua;
 --       then for each run of equal requests:
 --         times       how many there are
 --         wait_us     how far ahead a slot may lie; for who joins, the instant at which it
@@ -62,22 +62,16 @@ local opens = math.max(now, frozen_until)
 -- A request's states, its costs, and what it has to find for them.
 local own, costs, asked = {}, {}, nil
 
--- The line, once it is made; and whether it is heeded, where in ARGV it is told of, its
--- members and their rows, and how many requests were decided without it.
+-- The line, once it is made; and whether it is heeded, what is told of it, where in that its
+-- members and their rows are, and how many requests were decided without it.
 local line
 local heeds = operation ~= 'reserve'
-local line_at, members_at, decided = argument + 1, 0, 0
-if heeds then
-  members_at = line_at + 5 + 2 * ARGV[line_at + 4]
-  argument = line_at + ARGV[line_at] - 1
-end
+local told = heeds and texts_in(next_text())
+local members_at, decided = heeds and 5 + 2 * told[4], 0
 
 -- Makes the line.
 local function make_line()
-  local here = argument
-  argument = line_at
-  line = make.line()
-  argument = here
+  line = read_from(told, make.line)
   for _ = 1, decided do
     line.next_task()
   end
@@ -85,7 +79,7 @@ end
 
 -- Whether the next request's task may stand in line.
 local function may_join()
-  return heeds and ARGV[members_at + 2 * decided + 2] ~= '0'
+  return heeds and told[members_at + 2 * decided + 2] ~= '0'
 end
 
 -- Whether who may wait keeps a margin from others although it would pass now; and whether
@@ -129,10 +123,9 @@ local function take_all(requests, slot, receipts, who)
   for i = 1, #limits do
     local limit, state = limits[i], own[i]
     local algorithm, cost = limit.algorithm, costs[i]
-    if requests > 1 and algorithm.take_each then
-      reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take_each(state, limit, cost, requests, slot, now, who)
-    else
-      reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take(state, limit, cost * requests, slot, now, who)
+    local takes = algorithm.takes_each and requests or 1
+    for _ = 1, takes do
+      reply[receipts + 2 * i - 1], reply[receipts + 2 * i] = algorithm.take(state, limit, cost * requests / takes, slot, now, who)
     end
     state.changed = true
     if state.views then

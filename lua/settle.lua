@@ -32,10 +32,11 @@ local own = states_of(1)
 local changed = 0
 for i, limit in ipairs(limits) do
   local tokens, receipt_1, receipt_2 = next_number(), next_number(), next_number()
-  local state, settle = own[i], cancels and limit.algorithm.give_back or limit.algorithm.adjust
-  local is_changed = false
-  if not state.is_absent and (cancels or tokens ~= 0) then
-    is_changed = settle(state, limit, tokens, slot, now, receipt_1, receipt_2, who)
+  local state, is_changed, give_back = own[i], false, cancels and limit.algorithm.give_back
+  if not state.is_absent and give_back then
+    is_changed = give_back(state, limit, tokens, slot, now, receipt_1, receipt_2, who)
+  elseif not state.is_absent and tokens ~= 0 then
+    is_changed = limit.algorithm.adjust(state, limit, cancels and -tokens or tokens, slot, now, receipt_1, receipt_2, who)
   end
   if not cancels and tokens > 0 and state.views and (is_changed or state.is_absent) then
     count_in_others(state, limit, tokens, math.max(now, slot))

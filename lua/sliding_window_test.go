@@ -3,9 +3,12 @@ package lua
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -21,14 +24,14 @@ while argument < #ARGV do
   local does, cost, from = next_text(), next_number(), next_number()
   if does == 'back' then
     local i = from % #taken + 1
-    algorithm.give_back(state, limit, taken[i].cost, 0, now, taken[i].start, taken[i].ends)
+    algorithm.adjust(state, limit, -taken[i].cost, 0, now, taken[i].start)
     table.remove(taken, i)
     found[#found + 1] = i - 1
   else
     found[#found + 1] = algorithm.earliest(state, limit, cost, from * limit.extra, now) / limit.extra
     if does == 'take' then
-      local start, ends = algorithm.take(state, limit, cost, found[#found] * limit.extra, now)
-      taken[#taken + 1] = { cost = cost, start = start, ends = ends }
+      local start = algorithm.take(state, limit, cost, found[#found] * limit.extra, now)
+      taken[#taken + 1] = { cost = cost, start = start }
     end
   end
 end
@@ -103,4 +106,58 @@ func TestSlidingWindowFindsTheFirstRoom(t *testing.T) {
 		}
 	}
 	require.Greater(t, closed, 5000)
+}
+
+// workProbe decides on two requests of a cost that does not pass, and then on one of another
+// cost. It tells how many rounds of loops it takes to read the state, for each of them, and to
+// write it.
+const workProbe = `
+local limit, body = limits[1], next_text()
+local algorithm, spent = limit.algorithm, {}
+rounds = 0
+local state = algorithm.load(body, limit, now, KEYS[2])
+local function decide(cost)
+  local before = rounds
+  algorithm.earliest(state, limit, cost, now, now, '')
+  algorithm.spread(state, limit, cost, now, now, '')
+  algorithm.status(state, limit, now)
+  spent[#spent + 1] = rounds - before
+end
+spent[1] = rounds
+decide(1)
+decide(1)
+decide(2)
+local before = rounds
+algorithm.store(state, limit, now)
+spent[#spent + 1] = rounds - before
+return spent
+`
+
+// The worst case that README.md tells of: a state has the buckets of a period and up to 1,000
+// more. It takes one round for each of them to read it and to write it, and two for the first
+// request of a cost that does not pass. The next ones go on from there.
+func TestSlidingWindowWorkIsBounded(t *testing.T) {
+	t.Parallel()
+	const span int64 = 1000
+	limit := Limit{Algorithm: "sliding_window", Count: span, PeriodUS: span * 1000, Capacity: span, Option: "-", Extra: 1000}
+	loops := regexp.MustCompile(`(?m)(\bdo)$`).ReplaceAllString(strip(makers()), "$1\nrounds = rounds + 1")
+	text := "local rounds = 0\n" + testClock + part("read") + loops + part("policy") + "next_text()\n" + workProbe
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		for _, buckets := range []int64{10, span, 2*span - 1} { // those that may count now, and as many ahead
+			client := server.Client()
+			const now = 1_700_000_000_000_000
+			require.NoError(t, client.Set(t.Context(), "{t}clock", now, 0).Err())
+			first := now/1000 - span + 1
+			body := fmt.Sprintf("0/%d:", first) + strings.Repeat("1,", int(buckets-1)) + fmt.Sprint(max(1, span-buckets+1))
+			args := append(Head(limit), "work", body)
+			spent, err := redis.NewScript(strip(text)).Run(t.Context(), client, []string{"{t}freeze", "{t}l"}, args...).Int64Slice()
+			require.NoError(t, err)
+			assert.LessOrEqual(t, spent[0], buckets+1, "to read")
+			assert.LessOrEqual(t, spent[1], 2*buckets+10, "the first request")
+			assert.LessOrEqual(t, spent[2], span+10, "the next one: what a period before its bucket counts")
+			assert.LessOrEqual(t, spent[3], 2*buckets+10, "of another cost")
+			assert.LessOrEqual(t, spent[4], buckets+1, "to write")
+			assert.Greater(t, spent[0], buckets/2, "else this counts nothing")
+		}
+	})
 }

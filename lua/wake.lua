@@ -202,10 +202,10 @@ local function look_again_us(limit)
   return math.max(reach_us, most_at(limit) * hold_us / limit.count / 3)
 end
 
--- Whether one more may be woken to stand by for a slot.
-local function may_stand(limit, key)
+-- Whether one more may be woken to stand by for a slot, beside those that are kept.
+local function may_stand(limit, key, keep)
   local coming = claimed[key] or 0
-  local beyond = standing[key] + coming - limit.algorithm.free(states[key], limit, now)
+  local beyond = standing[key] + coming - math.max(0, limit.algorithm.free(states[key], limit, now) - keep)
   if beyond >= most_at(limit) or beyond >= 0 and all_standing + coming >= most_standing then
     return false
   end
@@ -225,7 +225,7 @@ local function due_at(row, costs, shared)
       local due = limit.algorithm.due(state_for(limit, key), limit, tokens, keep, now, costs[i])
       if due < math.huge then
         at = math.max(at, due)
-      elseif not may_stand(limit, key) then
+      elseif not may_stand(limit, key, keep) then
         return due, limit, key
       end
     end

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,9 +37,9 @@ type BatchConfig struct {
 	// the summary its estimate. May be nil.
 	Config *policy.Config
 	// Report, if set, is told of each line that became no new task. Calls come one
-	// at a time; those about bad lines in the order of the lines.
+	// at a time, in the order of the lines.
 	Report func(*LineError)
-	// Progress, if set, is called after every line, one call at a time.
+	// Progress, if set, is called after every line, in the same way.
 	Progress func(Progress)
 }
 
@@ -164,36 +165,32 @@ func (p *Producer) Batch(ctx context.Context, r io.Reader, config BatchConfig) (
 			return Summary{}, &StoppedError{Line: max(config.From, 1), Err: err}
 		}
 	}
-	run := newBatchRun(p, config)
-	return run.run(ctx, &fileSource{lines: newLineReader(r, config.MaxLine), from: config.From})
+	load := NewLoad(config.Config)
+	return newBatchRun(p, config, load).run(ctx, linesOf(r, config, load))
 }
 
 // Repeat enqueues n tasks of one entry, as a batch of n such lines would be.
 func (p *Producer) Repeat(ctx context.Context, entry Entry, n int, config BatchConfig) (Summary, error) {
 	config = config.withDefaults()
-	return newBatchRun(p, config).run(ctx, &copySource{entry: entry, left: n})
+	load := NewLoad(config.Config)
+	return newBatchRun(p, config, load).run(ctx, copiesOf(entry, n, load))
 }
 
 // checkAll reads an input that can be read again to its end, reports its bad
 // lines and goes back to where it was. For other inputs it does nothing.
 func checkAll(ctx context.Context, r io.Reader, config BatchConfig) error {
-	seeker, start, ok := rereadable(r)
+	seeker, ok := r.(io.Seeker)
 	if !ok {
 		return nil
 	}
+	start, err := seeker.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return nil // a pipe, which is an os.File, too
+	}
 	var bad StrictError
-	load := NewLoad(config.Config)
-	source := &fileSource{lines: newLineReader(r, config.MaxLine), from: config.From}
-	for {
-		if err := ctx.Err(); err != nil {
+	for next, err := range linesOf(r, config, NewLoad(config.Config)) {
+		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return err
-		}
-		next, err := source.next(load)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("reading the input: %w", err)
 		}
 		if next.bad != nil {
 			problem := &LineError{Line: next.line, Err: next.bad}
@@ -210,16 +207,6 @@ func checkAll(ctx context.Context, r io.Reader, config BatchConfig) error {
 		return fmt.Errorf("going back to the start of the input: %w", err)
 	}
 	return nil
-}
-
-// rereadable tells where to go back to, to read r again. Having a Seek is not
-// enough for that: a pipe is an os.File.
-func rereadable(r io.Reader) (seeker io.Seeker, start int64, ok bool) {
-	if seeker, ok = r.(io.Seeker); !ok {
-		return nil, 0, false
-	}
-	start, err := seeker.Seek(0, io.SeekCurrent)
-	return seeker, start, err == nil
 }
 
 func plural(n int, what string) string {

@@ -1,11 +1,12 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"sync"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -15,140 +16,120 @@ import (
 // ended, so that its summary is exact.
 const callTimeout = 10 * time.Second
 
-// batchRun is one batch under way: a feeder reads, workers enqueue, and the
-// caller's goroutine alone collects what became of each line.
+// batchRun is one batch under way: a feeder reads and begins a call for each line, and the
+// caller's goroutine collects what became of them, in the order of the lines.
 type batchRun struct {
 	producer *Producer
 	config   BatchConfig
+	load     *Load
 
-	// The feeder's own until it has left.
-	load      *Load
-	given     int  // how many lines it has handed on
-	exhausted bool // it came to its end by itself
-
-	items    chan item
-	outcomes chan outcome
-	underway flights
-	burst    burst
+	items     chan *item    // in order; closed when the feeder has left
+	room      chan struct{} // has something for each call under way
+	burst     burst
+	underway  []*item // the feeder's: those with an ID, until they are settled
+	exhausted bool    // the feeder came to its end by itself
+	unread    error   // why the feeder could not read on
 
 	// The collector's own.
-	summary Summary
-	bytes   int64
-	done    frontier
-	strict  StrictError
-	stopped error
+	summary  Summary
+	last     int   // every line up to this one is dealt with
+	ahead    []int // later lines whose tasks went in
+	gap      bool  // the line after last is not dealt with
+	firstBad *LineError
+	stopped  error
 }
 
-// outcome is what became of a line, or of reading the next one.
-type outcome struct {
-	item
+// mostAhead is how many lines, for each worker, may be done before an earlier one is.
+const mostAhead = 4
 
-	err    error // why it is not enqueued
-	read   bool  // err is about reading the input
-	parked bool  // it is in line
-}
-
-func newBatchRun(p *Producer, config BatchConfig) *batchRun {
+func newBatchRun(p *Producer, config BatchConfig, load *Load) *batchRun {
 	return &batchRun{
-		producer: p, config: config, load: NewLoad(config.Config),
-		items: make(chan item), outcomes: make(chan outcome),
+		producer: p, config: config, load: load,
+		items: make(chan *item, mostAhead*config.Workers), room: make(chan struct{}, config.Workers),
 	}
 }
 
 func (b *batchRun) run(ctx context.Context, from source) (Summary, error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	// The feeder may be stuck in a Read that nothing ends, so nobody waits for it:
-	// it leaves at the first thing it does after running has ended.
-	fed := make(chan struct{})
-	go func() {
-		defer close(fed)
-		b.feed(running, from)
-	}()
-	finished := b.startWorkers(running)
-	for collecting := true; collecting; {
-		select {
-		case result := <-b.outcomes:
-			b.collect(result, stop)
-		case <-finished:
-			collecting = false
+	go b.feed(running, stop, from)
+	complete := b.collectAll(running)
+	switch {
+	case !complete:
+		return b.summary, &StoppedError{
+			Line: max(b.last+1, b.config.From), Ahead: b.ahead,
+			Enqueued: b.summary.Enqueued, Err: cmp.Or(b.stopped, context.Cause(ctx)),
 		}
+	case b.config.Strict && b.summary.Bad > 0:
+		return b.summary, &StrictError{First: b.firstBad, Bad: b.summary.Bad, Enqueued: b.summary.Enqueued}
 	}
-	return b.end(ctx, fed)
+	if estimate, ok := b.load.Estimate(); ok {
+		b.summary.Estimate = &estimate
+	}
+	return b.summary, nil
 }
 
-// feed reads to the end of the input, or to the first bad line of a strict batch.
-func (b *batchRun) feed(running context.Context, from source) {
+// feed reads to the end of the input, or to the first bad line of a strict batch. It may
+// be stuck in a read that nothing ends, so nobody waits for it: it leaves at the first
+// thing it does after running has ended. What it has handed on, it settles.
+func (b *batchRun) feed(running context.Context, stop context.CancelFunc, from source) {
 	defer close(b.items)
-	for running.Err() == nil {
-		next, err := from.next(b.load)
-		switch {
-		case errors.Is(err, io.EOF):
-			b.exhausted = true
-			return
-		case err != nil:
-			b.tell(running, outcome{err: err, read: true})
+	for next, err := range from {
+		if err != nil || running.Err() != nil {
+			b.unread = err
 			return
 		}
-		b.given++
-		if next.bad != nil {
-			b.tell(running, outcome{item: next, err: next.bad})
-			if b.config.Strict {
-				b.exhausted = true
-				return
-			}
-			continue
-		}
-		// Of two lines with one ID the first is to win, and so must not be overtaken.
-		b.underway.begin(&next.entry)
+		next.settled = make(chan struct{})
 		select {
 		case b.items <- next:
 		case <-running.Done():
+			return
+		}
+		if next.bad == nil {
+			b.begin(running, stop, next)
+			continue
+		}
+		close(next.settled)
+		if b.config.Strict {
+			break
 		}
 	}
+	b.exhausted = true
 }
 
-func (b *batchRun) tell(running context.Context, result outcome) {
-	select {
-	case b.outcomes <- result:
-	case <-running.Done():
-	}
-}
-
-// startWorkers returns a channel that is closed when all workers have left.
-func (b *batchRun) startWorkers(running context.Context) <-chan struct{} {
-	var workers sync.WaitGroup
-	for range b.config.Workers {
-		workers.Go(func() {
-			for {
-				select {
-				case next, more := <-b.items:
-					if !more {
-						return
-					}
-					b.handle(running, next)
-				case <-running.Done():
-					return
-				}
+// begin enqueues an item in the background, as soon as there is room for it. Of two with
+// one ID the first is to win, and so must not be overtaken.
+func (b *batchRun) begin(running context.Context, stop context.CancelFunc, next *item) {
+	if next.entry.ID != "" {
+		b.underway = slices.DeleteFunc(b.underway, func(before *item) bool {
+			if before.entry.ID == next.entry.ID {
+				<-before.settled // no longer than a call takes
 			}
+			return isClosed(before.settled)
 		})
+		b.underway = append(b.underway, next)
 	}
-	finished := make(chan struct{})
+	b.room <- struct{}{}
 	go func() {
-		workers.Wait()
-		close(finished)
+		defer close(next.settled)
+		defer func() { <-b.room }()
+		if next.skipped = running.Err() != nil; next.skipped {
+			return
+		}
+		next.parked, next.err = b.enqueue(running, &next.entry)
+		if next.err != nil && !AlreadyThere(next.err) {
+			stop()
+		}
 	}()
-	return finished
 }
 
-func (b *batchRun) handle(running context.Context, next item) {
-	if running.Err() != nil {
-		b.underway.end(&next.entry) // the feeder may wait for it
-		return
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
-	parked, err := b.enqueue(running, &next.entry)
-	b.underway.end(&next.entry)
-	b.outcomes <- outcome{item: next, err: err, parked: parked}
 }
 
 // enqueue goes on when running ends: giving up half-way would leave open
@@ -165,66 +146,65 @@ func (b *batchRun) enqueue(running context.Context, entry *Entry) (parked bool, 
 	return parked, err
 }
 
-func (b *batchRun) collect(result outcome, stop context.CancelFunc) {
+// collectAll collects until the feeder has left, or running has ended and nothing is under
+// way. It reports whether everything is dealt with.
+func (b *batchRun) collectAll(running context.Context) (complete bool) {
+	for {
+		var next *item
+		more := true
+		select {
+		case next, more = <-b.items:
+		case <-running.Done():
+			select {
+			case next, more = <-b.items:
+			default: // the feeder begins nothing any more
+				return false
+			}
+		}
+		if !more {
+			b.stopped = cmp.Or(b.stopped, b.unread)
+			return b.exhausted && !b.gap
+		}
+		<-next.settled
+		b.collect(next)
+	}
+}
+
+func (b *batchRun) collect(next *item) {
+	enqueued := false
 	switch {
-	case result.read:
-		b.stopped = fmt.Errorf("reading the input: %w", result.err)
-		return
-	case result.bad != nil:
-		problem := &LineError{Line: result.line, Err: result.bad}
+	case next.bad != nil:
+		problem := &LineError{Line: next.line, Err: next.bad}
 		b.summary.Bad++
-		if b.strict.First == nil {
-			b.strict.First = problem
-		}
+		b.firstBad = cmp.Or(b.firstBad, problem)
 		b.config.Report(problem)
-	case AlreadyThere(result.err):
+	case AlreadyThere(next.err):
 		b.summary.AlreadyThere++
-		b.config.Report(&LineError{Line: result.line, Err: result.err})
-	case result.err != nil:
-		if b.stopped == nil {
-			b.stopped = result.err
-		}
-		stop()
+		b.config.Report(&LineError{Line: next.line, Err: next.err})
+	case next.skipped || next.err != nil:
+		b.gap = true
+		b.stopped = cmp.Or(b.stopped, next.err)
 		return
 	default:
+		enqueued = true
 		b.summary.Enqueued++
-		if result.parked {
+		if next.parked {
 			b.summary.Parked++
 		}
 	}
-	b.done.add(result.item, result.err == nil)
-	b.bytes = max(b.bytes, result.end)
-	b.config.Progress(Progress{Summary: b.summary, Bytes: b.bytes})
+	switch {
+	case !b.gap:
+		b.last = next.line
+	case enqueued:
+		b.ahead = append(b.ahead, next.line)
+	}
+	b.config.Progress(Progress{Summary: b.summary, Bytes: next.end})
 }
 
-// end puts together the answer once no worker is at work any more.
-func (b *batchRun) end(ctx context.Context, fed <-chan struct{}) (Summary, error) {
-	complete := false
-	if b.stopped == nil && ctx.Err() == nil {
-		<-fed // the workers left because the feeder did
-		complete = true
-	} else {
-		select {
-		case <-fed:
-			complete = b.stopped == nil && b.exhausted && b.done.next == b.given
-		default:
-		}
+// lineList names lines as in "line 7" or "lines 7, 9, 12".
+func lineList(lines []int) string {
+	if len(lines) == 1 {
+		return fmt.Sprintf("line %d", lines[0])
 	}
-	switch {
-	case !complete:
-		if b.stopped == nil {
-			b.stopped = context.Cause(ctx)
-		}
-		return b.summary, &StoppedError{
-			Line: max(b.done.last+1, b.config.From), Ahead: b.done.aheadLines(),
-			Enqueued: b.summary.Enqueued, Err: b.stopped,
-		}
-	case b.config.Strict && b.summary.Bad > 0:
-		b.strict.Bad, b.strict.Enqueued = b.summary.Bad, b.summary.Enqueued
-		return b.summary, &b.strict
-	}
-	if estimate, ok := b.load.Estimate(); ok {
-		b.summary.Estimate = &estimate
-	}
-	return b.summary, nil
+	return "lines " + strings.Trim(strings.ReplaceAll(fmt.Sprint(lines), " ", ", "), "[]")
 }

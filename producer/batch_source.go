@@ -1,69 +1,70 @@
 package producer
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"iter"
 )
-
-// source gives a batch its entries one after another.
-type source interface {
-	// next returns the next item, having counted it into load; io.EOF after the
-	// last.
-	next(load *Load) (item, error)
-}
 
 // item is one line of a batch on its way.
 type item struct {
-	sequence int // from 0 without gaps, where line numbers skip blank lines
-	line     int
-	end      int64 // bytes of input up to and with this line
-	entry    Entry
-	bad      error // why the line is no task
+	line  int
+	end   int64 // bytes of input up to and with this line
+	entry Entry
+	bad   error // why the line is no task
+
+	// What became of it, once settled is closed.
+	settled chan struct{}
+	skipped bool  // the batch had ended before its turn
+	err     error // why it is not enqueued
+	parked  bool  // it is in line
 }
 
-// fileSource reads entries from lines.
-type fileSource struct {
-	lines    *lineReader
-	from     int
-	sequence int
-}
+// source is the lines of a batch one after another, counted into its load. An error is of
+// reading the input, and the last there is.
+type source = iter.Seq2[*item, error]
 
-func (s *fileSource) next(load *Load) (item, error) {
-	for {
-		current, err := s.lines.next()
-		if err != nil {
-			return item{}, err
+// linesOf reads entries from the lines of r, from the one of that number on.
+func linesOf(r io.Reader, config BatchConfig, load *Load) source {
+	return func(yield func(*item, error) bool) {
+		lines := newLineReader(r, config.MaxLine)
+		for {
+			current, err := lines.next()
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					yield(nil, fmt.Errorf("reading the input: %w", err))
+				}
+				return
+			}
+			if current.number < config.From {
+				continue
+			}
+			next := &item{line: current.number, end: current.end, bad: current.err}
+			if next.bad == nil {
+				next.entry, next.bad = ParseEntry(current.text)
+			}
+			if next.bad == nil {
+				next.bad = load.Add(next.entry.Type, next.entry.Attributes)
+			}
+			if !yield(next, nil) {
+				return
+			}
 		}
-		if current.number < s.from {
-			continue
-		}
-		next := item{sequence: s.sequence, line: current.number, end: current.end, bad: current.err}
-		s.sequence++
-		if next.bad == nil {
-			next.entry, next.bad = ParseEntry(current.text)
-		}
-		if next.bad == nil {
-			next.bad = load.Add(next.entry.Type, next.entry.Attributes)
-		}
-		return next, nil
 	}
 }
 
-// copySource gives the same entry again and again.
-type copySource struct {
-	entry    Entry
-	left     int
-	sequence int
-}
-
-func (s *copySource) next(load *Load) (item, error) {
-	if s.left <= 0 {
-		return item{}, io.EOF
+// copiesOf gives the same entry n times.
+func copiesOf(entry Entry, n int, load *Load) source {
+	return func(yield func(*item, error) bool) {
+		for i := range n {
+			next := &item{line: i + 1, entry: entry, bad: entry.Validate()}
+			if next.bad == nil {
+				next.bad = load.Add(entry.Type, entry.Attributes)
+			}
+			if !yield(next, nil) {
+				return
+			}
+		}
 	}
-	s.left--
-	next := item{sequence: s.sequence, line: s.sequence + 1, entry: s.entry}
-	s.sequence++
-	if next.bad = s.entry.Validate(); next.bad == nil {
-		next.bad = load.Add(s.entry.Type, s.entry.Attributes)
-	}
-	return next, nil
 }

@@ -45,15 +45,15 @@ func (b *burst) missing(p *policy.Policy, d *throttle.Decision, now time.Time) (
 		if limit.Algorithm == policy.Concurrency {
 			continue
 		}
-		c := count{p.Name, status.Name, status.Key}
+		c := count{p, limit, status.Key}
 		short := b.latest[c] + b.before[c] + status.Cost - status.Remaining
 		missing = max(missing, refill(short, limit.Rate))
 	}
 	if missing > 0 {
 		return missing
 	}
-	for _, status := range d.Limits {
-		b.latest[count{p.Name, status.Name, status.Key}] += status.Cost
+	for i := range min(len(p.Limits), len(d.Limits)) {
+		b.latest[count{p, &p.Limits[i], d.Limits[i].Key}] += d.Limits[i].Cost
 	}
 	return 0
 }

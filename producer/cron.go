@@ -1,86 +1,50 @@
 package producer
 
 import (
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
+	"github.com/robfig/cron/v3"
 )
 
-// ticks are the instants of one cron expression in its timezone. It is the
-// gocron.Cron of its job, and so knows which tick gocron has set its timer for:
-// the name that all schedulers give a tick, however late or early their clocks
-// let them come to it.
+// ticks are the instants of one cron expression in its timezone.
 type ticks struct {
-	cron       gocron.Cron
-	expression string
-	location   *time.Location
-	everyHour  bool
-
-	mu    sync.Mutex
-	armed time.Time
+	cron      cron.Schedule
+	location  *time.Location
+	everyHour bool
 }
+
+var cronFields = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
 // newTicks reads a cron expression of five fields, or six with seconds first.
 func newTicks(expression string, location *time.Location) (*ticks, error) {
 	fields := strings.Fields(expression)
-	hour := 1
-	switch len(fields) {
-	case 5:
-	case 6:
-		hour = 2
-	default:
+	if len(fields) != 5 && len(fields) != 6 {
 		return nil, fmt.Errorf(`%q has %d fields; write five (minute hour day month weekday), as in "30 3 * * *", or six with seconds first`,
 			expression, len(fields))
 	}
 	if strings.Contains(expression, "=") {
 		return nil, fmt.Errorf("%q sets a variable; name the zone in timezone", expression)
 	}
-	t := &ticks{
-		cron:       gocron.NewDefaultCron(len(fields) == 6),
-		expression: expression,
-		location:   location,
-		everyHour:  strings.HasPrefix(fields[hour], "*"),
+	schedule, err := cronFields.Parse("CRON_TZ=" + location.String() + " " + expression)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", expression, err)
 	}
-	err := t.IsValid(expression, location, time.Now())
-	switch {
-	case errors.Is(err, gocron.ErrCronJobInvalid):
+	if schedule.Next(time.Now()).IsZero() {
 		return nil, fmt.Errorf("%q never comes, like the 30th of February", expression)
-	case err != nil:
-		lines := strings.Split(err.Error(), "\n") // gocron's words, then those of the parser
-		return nil, fmt.Errorf("%q: %s", expression, lines[len(lines)-1])
 	}
-	return t, nil
+	return &ticks{cron: schedule, location: location, everyHour: strings.HasPrefix(fields[len(fields)-4], "*")}, nil
 }
 
-// IsValid is asked by gocron with its own location; the entry's is what counts.
-func (t *ticks) IsValid(_ string, _ *time.Location, now time.Time) error {
-	return t.cron.IsValid(t.expression, t.location, now)
-}
-
-// Next returns the tick after last and remembers it as the one to come. When
-// clocks go back an hour comes twice: what is not hourly anyway does not run
-// again in the second one.
-func (t *ticks) Next(last time.Time) time.Time {
-	next := t.cron.Next(last)
+// after returns the first tick after an instant, in UTC. When clocks go back an hour comes
+// twice: what is not hourly anyway does not run again in the second one.
+func (t *ticks) after(instant time.Time) time.Time {
+	next := t.cron.Next(instant.UTC())
 	for !t.everyHour && !next.IsZero() && repeated(next, t.location) {
 		next = t.cron.Next(next)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.armed = next
 	return next
-}
-
-// current is the tick whose turn it is, while gocron has not asked for the one
-// after it.
-func (t *ticks) current() time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.armed
 }
 
 // repeated reports whether clocks there showed the same time a while before,

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/rampmeter/rampmeter/internal/asynqfacts"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
 
@@ -41,37 +42,21 @@ type Entry struct {
 	Retention time.Duration
 }
 
-// FieldError says what is wrong with one field of an entry.
-type FieldError struct {
-	// Field is the field's name as a batch line has it; empty for the entry as a
-	// whole.
-	Field string
-	// Problem is what is wrong with it, as in "must be a JSON string".
-	Problem string
-}
-
-// Error names field and problem.
-func (e *FieldError) Error() string {
-	if e.Field == "" {
-		return e.Problem
-	}
-	return e.Field + ": " + e.Problem
-}
-
-// FieldErrors is every problem of one entry, in the order of its fields.
-type FieldErrors []*FieldError
+// FieldErrors is every problem of one entry, in the order of its fields. A problem's path is
+// the field's name as a batch line has it, or empty for the entry as a whole.
+type FieldErrors []policy.Problem
 
 // Error joins the problems in one line.
 func (e FieldErrors) Error() string {
 	texts := make([]string, len(e))
 	for i, problem := range e {
-		texts[i] = problem.Error()
+		texts[i] = problem.String()
 	}
 	return strings.Join(texts, "; ")
 }
 
 func (e *FieldErrors) add(field, problem string, args ...any) {
-	*e = append(*e, &FieldError{Field: field, Problem: fmt.Sprintf(problem, args...)})
+	*e = append(*e, policy.Problem{Path: field, Message: fmt.Sprintf(problem, args...)})
 }
 
 // orNil keeps an empty list from becoming a non-nil error.
@@ -141,10 +126,6 @@ func reason(err error) string {
 
 // Task returns the asynq task that the entry describes. The entry must be valid.
 func (e *Entry) Task() *asynq.Task {
-	return asynq.NewTaskWithHeaders(e.Type, e.Payload, e.Attributes, e.options()...)
-}
-
-func (e *Entry) options() []asynq.Option {
 	var opts []asynq.Option
 	add := func(set bool, opt asynq.Option) {
 		if set {
@@ -162,7 +143,7 @@ func (e *Entry) options() []asynq.Option {
 	add(e.ProcessIn != 0, asynq.ProcessIn(e.ProcessIn))
 	add(e.Unique != 0, asynq.Unique(e.Unique))
 	add(e.Retention != 0, asynq.Retention(e.Retention))
-	return opts
+	return asynq.NewTaskWithHeaders(e.Type, e.Payload, e.Attributes, opts...)
 }
 
 // AlreadyThere reports whether an enqueue failed because the task is in the

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,11 +28,11 @@ import (
 // Unknown keys are errors, and so are keys given twice. The error is a
 // FieldErrors with every problem found.
 func ParseEntry(data []byte) (Entry, error) {
-	var problems FieldErrors
-	fields := splitObject(data, &problems)
-	if len(problems) > 0 {
-		return Entry{}, problems
+	fields, err := splitObject(data)
+	if err != nil {
+		return Entry{}, FieldErrors{{Message: err.Error()}}
 	}
+	var problems FieldErrors
 	entry := readEntry(fields, fieldNames(), &problems)
 	if err := problems.orNil(); err != nil {
 		return Entry{}, err
@@ -46,54 +48,40 @@ type field struct {
 
 // splitObject reads the keys in their order. Decoding into a struct would take
 // a key given twice, or in capitals, without a word.
-func splitObject(data []byte, problems *FieldErrors) []field {
+func splitObject(data []byte) (fields []field, err error) {
 	if !utf8.Valid(data) {
-		problems.add("", "not valid UTF-8")
-		return nil
+		return nil, errors.New("not valid UTF-8")
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
-	var fields []field
-	err := func() error {
-		if start, err := dec.Token(); err != nil {
-			return err
-		} else if start != json.Delim('{') {
-			return errNoObject
-		}
-		for dec.More() {
-			name, err := dec.Token()
-			if err != nil {
-				return err
-			}
-			var value json.RawMessage
-			if err := dec.Decode(&value); err != nil {
-				return err
-			}
-			fields = append(fields, field{name.(string), value})
-		}
-		if _, err := dec.Token(); err != nil {
-			return err
-		}
-		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-			return errTrailing
-		}
-		return nil
-	}()
-	switch {
-	case errors.Is(err, errNoObject), errors.Is(err, errTrailing):
-		problems.add("", "%s", err)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		problems.add("", "cut off: the JSON object has no end")
-	case err != nil:
-		problems.add("", "no JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+	start, err := dec.Token()
+	if err == nil && start != json.Delim('{') {
+		return nil, errors.New(`no JSON object, expected one like {"url":"https://..."}`)
 	}
-	return fields
+	for err == nil && dec.More() {
+		var name json.Token
+		var value json.RawMessage
+		if name, err = dec.Token(); err != nil {
+			break
+		}
+		err = dec.Decode(&value)
+		fields = append(fields, field{name.(string), value})
+	}
+	if err == nil {
+		_, err = dec.Token() // the closing brace
+	}
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, errors.New("cut off: the JSON object has no end")
+	case err != nil:
+		return nil, fmt.Errorf("no JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the JSON object; put one object on a line")
+	}
+	return fields, nil
 }
 
-var (
-	errNoObject        = errors.New(`no JSON object, expected one like {"url":"https://..."}`)
-	errTrailing        = errors.New("something follows the JSON object; put one object on a line")
-	errObjectOfStrings = errors.New(`must be a JSON object of strings, as in {"installation":"42"}`)
-)
+var errObjectOfStrings = errors.New(`must be a JSON object of strings, as in {"installation":"42"}`)
 
 // draft is an entry while its fields come in: the short form is put together
 // once all of them are known.
@@ -178,14 +166,7 @@ func (d *draft) finish(problems *FieldErrors) {
 	d.Type, d.Payload = httprequest.TaskType, payload
 }
 
-func fieldNames() []string {
-	names := make([]string, 0, len(readers))
-	for name := range readers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func fieldNames() []string { return slices.Sorted(maps.Keys(readers)) }
 
 func readText(value json.RawMessage, into *string) error {
 	if value[0] != '"' {

@@ -128,7 +128,7 @@ func TestParseEntryNamesEveryProblem(t *testing.T) {
 	require.ErrorAs(t, err, &problems)
 	var fields []string
 	for _, p := range problems {
-		fields = append(fields, p.Field)
+		fields = append(fields, p.Path)
 	}
 	assert.Equal(t, []string{"typ", "timeout", "attributes"}, fields)
 	assert.NotContains(t, err.Error(), "\n", "a line's problems fit a line")

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"time"
@@ -19,7 +20,9 @@ type Load struct {
 
 // count is one limit's count for one key.
 type count struct {
-	policy, limit, key string
+	policy *policy.Policy
+	limit  *policy.Limit
+	key    string
 }
 
 // Estimate is how long the quota alone makes a load take, and which count is the
@@ -62,7 +65,7 @@ func (l *Load) Add(taskType string, attributes map[string]string) error {
 		if err != nil {
 			return err
 		}
-		costs[count{policy.Name, limit.Name, key}] = cost
+		costs[count{policy, limit, key}] = cost
 	}
 	for c, cost := range costs {
 		l.counts[c] = add(l.counts[c], cost)
@@ -78,10 +81,9 @@ func (l *Load) Estimate() (Estimate, bool) {
 	}
 	var longest Estimate
 	for c, cost := range l.counts {
-		limit := l.limit(c)
 		e := Estimate{
-			Duration: refill(cost-limit.Capacity(), limit.Rate),
-			Policy:   c.policy, Limit: c.limit, Key: c.key, Cost: cost,
+			Duration: refill(cost-c.limit.Capacity(), c.limit.Rate),
+			Policy:   c.policy.Name, Limit: c.limit.Name, Key: c.key, Cost: cost,
 		}
 		if longest.Policy == "" || e.slowerThan(longest) {
 			longest = e
@@ -92,27 +94,10 @@ func (l *Load) Estimate() (Estimate, bool) {
 
 // slowerThan orders ties by cost and name, so that a map's order does not show.
 func (e Estimate) slowerThan(other Estimate) bool {
-	switch {
-	case e.Duration != other.Duration:
-		return e.Duration > other.Duration
-	case e.Cost != other.Cost:
-		return e.Cost > other.Cost
-	case e.Policy != other.Policy:
-		return e.Policy < other.Policy
-	case e.Limit != other.Limit:
-		return e.Limit < other.Limit
-	}
-	return e.Key < other.Key
-}
-
-func (l *Load) limit(c count) *policy.Limit {
-	policy := l.config.Policy(c.policy)
-	for i := range policy.Limits {
-		if policy.Limits[i].Name == c.limit {
-			return &policy.Limits[i]
-		}
-	}
-	panic("producer: a count of a limit that is gone from the config") // counts come from it
+	return cmp.Or(
+		cmp.Compare(e.Duration, other.Duration), cmp.Compare(e.Cost, other.Cost), cmp.Compare(other.Policy, e.Policy),
+		cmp.Compare(other.Limit, e.Limit), cmp.Compare(other.Key, e.Key),
+	) > 0
 }
 
 // refill is how long a rate takes to make up for that many tokens, rounded up.

@@ -65,18 +65,3 @@ func TestLineReaderTellsReadErrors(t *testing.T) {
 	_, err = reader.next()
 	require.ErrorIs(t, err, broken, "half a line is no line")
 }
-
-func TestFrontier(t *testing.T) {
-	t.Parallel()
-	var f frontier
-	assert.Zero(t, f.last)
-	f.add(item{sequence: 1, line: 4}, true)
-	f.add(item{sequence: 3, line: 7}, true)
-	f.add(item{sequence: 2, line: 5}, false)
-	assert.Zero(t, f.last, "the first line is still under way")
-	assert.Equal(t, []int{4, 7}, f.aheadLines(), "line 5 did not go in")
-	f.add(item{sequence: 0, line: 2}, true)
-	assert.Equal(t, 7, f.last)
-	assert.Empty(t, f.aheadLines())
-	assert.Empty(t, f.ahead, "nothing piles up")
-}

@@ -29,6 +29,24 @@ type parker struct {
 	rehearsal  *rehearsal
 }
 
+// newParker returns one with the defaults of what config leaves out.
+func newParker(config Config) *parker {
+	p := &parker{
+		client: config.Client, limiter: config.Limiter, attributes: config.Attributes, log: config.Logger,
+		rehearsal: newRehearsal(),
+	}
+	if p.client == nil {
+		p.client = asynq.NewClientFromRedisClient(config.Limiter.Redis())
+	}
+	if p.attributes == nil {
+		p.attributes = (*asynq.Task).Headers
+	}
+	if p.log == nil {
+		p.log = zap.NewNop()
+	}
+	return p
+}
+
 // parkTimeout bounds the two steps of parking, which the end of the caller's context
 // does not break off.
 const parkTimeout = 5 * time.Second

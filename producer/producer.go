@@ -41,9 +41,9 @@ type Config struct {
 // does not connect yet: an unreachable Redis is the error of the first call that
 // needs it.
 func New(opt asynq.RedisConnOpt) (*Producer, error) {
-	rdb, err := connect(opt)
-	if err != nil {
-		return nil, err
+	rdb, ok := opt.MakeRedisClient().(redis.UniversalClient)
+	if !ok {
+		return nil, fmt.Errorf("producer: unsupported asynq.RedisConnOpt %T", opt)
 	}
 	return &Producer{client: asynq.NewClientFromRedisClient(rdb), owned: rdb}, nil
 }
@@ -58,20 +58,16 @@ func Open(opt asynq.RedisConnOpt, policiesFile string) (*Producer, error) {
 	if err != nil {
 		return nil, err
 	}
-	rdb, err := connect(opt)
+	p, err := New(opt)
 	if err != nil {
 		return nil, err
 	}
-	limiter, err := throttle.New(rdb, policies)
-	if err == nil {
-		var p *Producer
-		if p, err = FromConfig(Config{Limiter: limiter}); err == nil {
-			p.owned = rdb
-			return p, nil
-		}
+	limiter, err := throttle.New(p.owned, policies)
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
-	_ = rdb.Close()
-	return nil, err
+	p.parker = newParker(Config{Limiter: limiter, Client: p.client})
+	return p, nil
 }
 
 // FromClient returns a Producer that enqueues through a client you have already
@@ -95,28 +91,8 @@ func FromConfig(config Config) (*Producer, error) {
 	if config.Limiter == nil {
 		return nil, errors.New("producer: Config.Limiter is required")
 	}
-	p := &parker{
-		client: config.Client, limiter: config.Limiter, attributes: config.Attributes, log: config.Logger,
-		rehearsal: newRehearsal(),
-	}
-	if p.client == nil {
-		p.client = asynq.NewClientFromRedisClient(config.Limiter.Redis())
-	}
-	if p.attributes == nil {
-		p.attributes = (*asynq.Task).Headers
-	}
-	if p.log == nil {
-		p.log = zap.NewNop()
-	}
+	p := newParker(config)
 	return &Producer{client: p.client, parker: p}, nil
-}
-
-func connect(opt asynq.RedisConnOpt) (redis.UniversalClient, error) {
-	rdb, ok := opt.MakeRedisClient().(redis.UniversalClient)
-	if !ok {
-		return nil, fmt.Errorf("producer: unsupported asynq.RedisConnOpt %T", opt)
-	}
-	return rdb, nil
 }
 
 // Close closes the connection that New or Open made.

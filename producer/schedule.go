@@ -49,7 +49,7 @@ func (s *Schedule) problems() []policy.Problem {
 	for i := range s.Entries {
 		entry := &s.Entries[i]
 		for _, problem := range entry.problems() {
-			add(fieldPath(i, problem.Field), "%s", problem.Problem)
+			add(fieldPath(i, problem.Path), "%s", problem.Message)
 		}
 		if other, twice := first[entry.Name]; twice {
 			add(fieldPath(i, "name"), "%q is the name of schedule[%d] already", entry.Name, other)
@@ -109,15 +109,19 @@ func (e *ScheduleEntry) problems() FieldErrors {
 // Next returns the first tick after an instant, in UTC. Its error is that of a
 // bad Cron or Timezone.
 func (e *ScheduleEntry) Next(after time.Time) (time.Time, error) {
+	ticks, err := e.ticks()
+	if err != nil {
+		return time.Time{}, err
+	}
+	return ticks.after(after), nil
+}
+
+func (e *ScheduleEntry) ticks() (*ticks, error) {
 	location, err := e.location()
 	if err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
-	schedule, err := newTicks(e.Cron, location)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return schedule.Next(after.UTC()), nil
+	return newTicks(e.Cron, location)
 }
 
 func (e *ScheduleEntry) location() (*time.Location, error) {

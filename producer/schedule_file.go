@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -94,9 +92,6 @@ func (f *scheduleFile) lineOf(path string) int {
 	return f.lines[entry]
 }
 
-// yamlLine finds the line in the YAML parser's messages.
-var yamlLine = regexp.MustCompile(`^line (\d+): `)
-
 // read returns nil when there are no entries to be judged.
 func (f *scheduleFile) read(data []byte) *Schedule {
 	if len(data) > maxScheduleSize {
@@ -129,9 +124,8 @@ func (f *scheduleFile) read(data []byte) *Schedule {
 
 func (f *scheduleFile) syntax(err error) {
 	text, line := strings.TrimPrefix(err.Error(), "yaml: "), 0
-	if found := yamlLine.FindStringSubmatch(text); found != nil {
-		line, _ = strconv.Atoi(found[1])
-		text = strings.TrimPrefix(text, found[0])
+	if _, err := fmt.Sscanf(text, "line %d:", &line); err == nil {
+		_, text, _ = strings.Cut(text, ": ")
 	}
 	f.problem(line, "", "no YAML: %s", text)
 }
@@ -175,15 +169,15 @@ func (f *scheduleFile) entry(index int, node *yaml.Node) ScheduleEntry {
 	}
 	var entry ScheduleEntry
 	own := map[string]*string{"name": &entry.Name, "cron": &entry.Cron, "timezone": &entry.Timezone}
-	seen := map[string]bool{}
 	var fields []field
 	for i := 0; i < len(node.Content); i += 2 {
 		key, value := node.Content[i], resolve(node.Content[i+1])
 		path := fieldPath(index, key.Value)
+		_, twice := f.lines[path]
 		f.lines[path] = key.Line
 		text, isOwn := own[key.Value]
 		switch {
-		case isOwn && seen[key.Value]:
+		case isOwn && twice:
 			f.problem(key.Line, path, "given twice")
 		case isOwn && (value.Kind != yaml.ScalarNode || value.Tag != "!!str"):
 			f.problem(key.Line, path, "must be a text; put it in quotes")
@@ -199,7 +193,6 @@ func (f *scheduleFile) entry(index int, node *yaml.Node) ScheduleEntry {
 			}
 			fields = append(fields, field{key.Value, raw})
 		}
-		seen[key.Value] = true
 	}
 	f.task(index, fields, &entry)
 	return entry
@@ -210,8 +203,8 @@ func (f *scheduleFile) task(index int, fields []field, entry *ScheduleEntry) {
 	var problems FieldErrors
 	entry.Entry = readEntry(fields, scheduleFields(), &problems)
 	for _, p := range problems {
-		path := fieldPath(index, p.Field)
-		f.problem(f.lineOf(path), path, "%s", p.Problem)
+		path := fieldPath(index, p.Path)
+		f.problem(f.lineOf(path), path, "%s", p.Message)
 		f.unread[path] = true
 	}
 	if len(problems) > 0 { // a short form in error leaves these open

@@ -3,10 +3,10 @@ package producer
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
+	"errors"
+	"sync"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
@@ -22,7 +22,9 @@ type Scheduler struct {
 	rdb      redis.UniversalClient
 	producer *Producer
 	schedule *Schedule
+	ticks    []*ticks // of each entry
 	log      *zap.Logger
+	holder   string // who it is, among all schedulers
 }
 
 // NewScheduler returns a Scheduler for a schedule, which is not to be changed
@@ -35,8 +37,16 @@ func NewScheduler(rdb redis.UniversalClient, schedule *Schedule, log *zap.Logger
 	if log == nil {
 		log = zap.NewNop()
 	}
-	producer := FromClient(asynq.NewClientFromRedisClient(rdb))
-	return &Scheduler{rdb: rdb, producer: producer, schedule: schedule, log: log}, nil
+	s := &Scheduler{rdb: rdb, schedule: schedule, log: log, holder: rand.Text()}
+	s.EnqueueBy(FromClient(asynq.NewClientFromRedisClient(rdb)))
+	for i := range schedule.Entries {
+		ticks, err := schedule.Entries[i].ticks()
+		if err != nil {
+			return nil, err
+		}
+		s.ticks = append(s.ticks, ticks)
+	}
+	return s, nil
 }
 
 // EnqueueBy makes the Scheduler enqueue by a Producer of yours, such as one that parks at
@@ -46,60 +56,59 @@ func (s *Scheduler) EnqueueBy(p *Producer) { s.producer = p }
 // Run enqueues until ctx ends, and returns nil then, once the ticks under way are
 // done.
 func (s *Scheduler) Run(ctx context.Context) error {
-	cron, err := gocron.NewScheduler(gocron.WithLocation(time.UTC), gocron.WithStopTimeout(3*tickCall))
-	if err != nil {
-		return fmt.Errorf("producer: %w", err)
-	}
-	holder := rand.Text()
+	var entries sync.WaitGroup
 	for i := range s.schedule.Entries {
-		if err := s.add(cron, &s.schedule.Entries[i], holder); err != nil {
-			_ = cron.Shutdown() // nothing runs yet
-			return fmt.Errorf("producer: schedule %q: %w", s.schedule.Entries[i].Name, err)
-		}
+		entries.Go(func() { s.follow(ctx, &s.schedule.Entries[i], s.ticks[i]) })
 	}
-	cron.Start()
 	s.log.Info("scheduler started", zap.Int("entries", len(s.schedule.Entries)))
-	<-ctx.Done()
-	if err := cron.Shutdown(); err != nil {
-		return fmt.Errorf("producer: ending the scheduler: %w", err)
-	}
+	entries.Wait()
 	s.log.Info("scheduler stopped")
 	return nil
 }
 
-func (s *Scheduler) add(cron gocron.Scheduler, entry *ScheduleEntry, holder string) error {
-	location, err := entry.location()
-	if err != nil {
-		return err
+// follow enqueues an entry's task at each of its ticks until ctx ends. A tick that takes
+// long at Redis does not hold up the next one; ticks that have passed by meanwhile, as
+// while the machine was asleep, are left out.
+func (s *Scheduler) follow(ctx context.Context, entry *ScheduleEntry, ticks *ticks) {
+	var underway sync.WaitGroup
+	defer underway.Wait()
+	for tick := ticks.after(time.Now()); !tick.IsZero(); {
+		select {
+		case <-time.After(time.Until(tick)):
+		case <-ctx.Done():
+			return
+		}
+		due := tick
+		underway.Go(func() { s.enqueue(ctx, entry, due) })
+		if now := time.Now(); now.After(tick) {
+			tick = now
+		}
+		tick = ticks.after(tick)
 	}
-	schedule, err := newTicks(entry.Cron, location)
-	if err != nil {
-		return err
-	}
-	lock := &tickLock{rdb: s.rdb, name: entry.Name, holder: holder, schedule: schedule, log: s.log}
-	_, err = cron.NewJob(
-		gocron.CronJob(entry.Cron, true), // schedule says what of it counts
-		gocron.NewTask(func(ctx context.Context) { s.enqueue(ctx, entry, lock.lockedTick()) }),
-		gocron.WithName(entry.Name),
-		gocron.WithCronImplementation(schedule),
-		gocron.WithDistributedJobLocker(lock),
-	)
-	return err
 }
 
-// enqueue finishes what the lock has begun, even if the scheduler stops.
+// tickTimeout bounds what a tick has to do at Redis.
+const tickTimeout = 10 * time.Second
+
+// enqueue enqueues the task of a tick, unless another scheduler does. It goes on when ctx
+// ends: a stop in the middle would leave a tick locked that nobody enqueues.
 func (s *Scheduler) enqueue(ctx context.Context, entry *ScheduleEntry, tick time.Time) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tickCall)
-	defer cancel()
 	log := s.log.With(zap.String("schedule", entry.Name), zap.Time("tick", tick))
 	task := entry.Entry
 	// Should the lock be gone (a flushed Redis), the ID still keeps a task that
 	// waits or is retained from coming twice.
 	task.ID = "schedule:" + entry.Name + ":" + tickName(tick)
-	info, err := s.producer.Enqueue(ctx, task.Task())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tickTimeout)
+	defer cancel()
+	var info *asynq.TaskInfo
+	err := s.take(ctx, entry.Name, tick)
+	if err == nil {
+		info, err = s.producer.Enqueue(ctx, task.Task())
+	}
 	switch {
 	case err == nil:
 		log.Info("enqueued", zap.String("queue", info.Queue), zap.String("id", info.ID))
+	case errors.Is(err, errTaken):
 	case AlreadyThere(err):
 		log.Info("already there", zap.String("id", task.ID), zap.Error(err))
 	default:

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,27 +14,19 @@ import (
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
-// lockOf returns a scheduler's lock whose timer is set for a tick.
-func lockOf(rdb redis.UniversalClient, holder string, tick time.Time) *tickLock {
-	return &tickLock{rdb: rdb, name: "job", holder: holder, schedule: &ticks{armed: tick}, log: zap.NewNop()}
+// schedulerOf returns one that is known as that holder.
+func schedulerOf(rdb redis.UniversalClient, holder string) *Scheduler {
+	return &Scheduler{rdb: rdb, producer: FromClient(asynq.NewClientFromRedisClient(rdb)), holder: holder, log: zap.NewNop()}
 }
 
 func TestTickLockIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		tick := time.Now().Truncate(time.Second)
-		first, second := lockOf(srv.Client(), "first", tick), lockOf(srv.Client(), "second", tick)
-		lock, err := first.Lock(t.Context(), "")
-		require.NoError(t, err)
-		assert.Equal(t, tick, first.lockedTick())
-		require.NoError(t, lock.Unlock(t.Context()))
-
-		_, err = second.Lock(t.Context(), "")
-		require.ErrorIs(t, err, errTaken, "a tick stays taken after its job is done")
-		assert.Empty(t, second.locked)
-
-		_, err = lockOf(srv.Client(), "second", tick.Add(time.Second)).Lock(t.Context(), "")
-		require.NoError(t, err, "the next tick is another one")
+		first, second := schedulerOf(srv.Client(), "first"), schedulerOf(srv.Client(), "second")
+		require.NoError(t, first.take(t.Context(), "job", tick))
+		require.ErrorIs(t, second.take(t.Context(), "job", tick), errTaken)
+		require.NoError(t, second.take(t.Context(), "job", tick.Add(time.Second)), "the next tick is another one")
 
 		life, err := srv.Client().PTTL(t.Context(), lockKey("job", tick)).Result()
 		require.NoError(t, err)
@@ -46,9 +39,9 @@ func TestTickLockKnowsItsOwn(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		tick := time.Now().Truncate(time.Second)
-		lock := lockOf(srv.Client(), "me", tick)
-		require.NoError(t, lock.take(t.Context(), tick))
-		require.NoError(t, lock.take(t.Context(), tick), "the same call again, as after a lost answer")
+		me := schedulerOf(srv.Client(), "me")
+		require.NoError(t, me.take(t.Context(), "job", tick))
+		require.NoError(t, me.take(t.Context(), "job", tick), "the same call again, as after a lost answer")
 	})
 }
 
@@ -60,7 +53,7 @@ func TestTickLockOutlivesTheSkewOfClocks(t *testing.T) {
 	srv, clock := throttletest.EmbeddedAt(t, tick)
 	at := func(holder string, redisTime time.Time) error {
 		clock.Set(redisTime)
-		return lockOf(srv.Client(), holder, tick).take(t.Context(), tick)
+		return schedulerOf(srv.Client(), holder).take(t.Context(), "job", tick)
 	}
 	require.ErrorIs(t, at("an hour fast", tick.Add(-time.Hour)), errSkewed)
 	require.ErrorIs(t, at("just too fast", tick.Add(-MaxSkew-time.Microsecond)), errSkewed)
@@ -71,11 +64,14 @@ func TestTickLockOutlivesTheSkewOfClocks(t *testing.T) {
 	require.ErrorIs(t, at("an hour slow", tick.Add(time.Hour)), errSkewed)
 }
 
-func TestTickLockFinishesWhatAStopInterrupts(t *testing.T) {
+// A tick is locked before its task is enqueued, and nobody else would do that.
+func TestTickUnderWayIsFinishedWhenTheSchedulerStops(t *testing.T) {
 	t.Parallel()
 	srv := throttletest.Embedded(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := lockOf(srv.Client(), "me", time.Now()).Lock(ctx, "")
+	schedulerOf(srv.Client(), "me").enqueue(ctx, &ScheduleEntry{Name: "job", Entry: Entry{Type: "t"}}, time.Now())
+	tasks, err := asynq.NewInspectorFromRedisClient(srv.Client()).ListPendingTasks("default")
 	require.NoError(t, err)
+	assert.Len(t, tasks, 1)
 }

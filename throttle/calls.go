@@ -35,6 +35,7 @@ type policyCalls struct {
 	// headroom is set when a limit keeps something for urgent tasks.
 	headroom bool
 	line     *line.Line
+	timeout  sharedTimeout // of calls that several callers share
 	flight   flight
 	// looks and joins carry tasks into the line whose start nobody asks for: a producer
 	// sees that they would have to wait.
@@ -113,7 +114,7 @@ func (c *policyCalls) requests(operation string, claims []*claim) (keys []string
 				tasks[i] = claim.inLine()
 			}
 		}
-		args = append(args, c.line.Asking(tasks)...)
+		args = append(args, c.line.Asking(tasks))
 	}
 	places := make(map[string]int, len(c.policy.Limits))
 	for len(claims) > 0 {
@@ -203,10 +204,8 @@ func (c *policyCalls) decide(operation string, passengers []*passenger, learn fu
 		claims[i] = p.claim
 	}
 	keys, args := c.requests(operation, claims)
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
 	sent := time.Now()
-	reply, err := integers(ctx, c.redis, c.scripts.Limits, keys, args)
+	reply, err := integers(c.timeout.context(), c.redis, c.scripts.Limits, keys, args)
 	received := time.Now()
 	var answers [][]int64
 	if err == nil {

@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 func TestCancelGivesBackItsOwnOnce(t *testing.T) {
@@ -99,4 +101,110 @@ func TestCancelBetweenTwoRefills(t *testing.T) {
 	assert.Equal(t, throttle.Denied, b.reserve(0).Outcome, "those of this refill have their slots")
 	require.NoError(t, held[6].Cancel(t.Context()))
 	assert.Equal(t, throttle.Denied, b.reserve(0).Outcome, "what an earlier refill brought")
+}
+
+// What Redis has lost can not come back: neither all of it nor a part is taken out of what
+// others have since, where that is told apart by when it was.
+func TestWhatWasLostIsNotTakenFromOthers(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		limit.Cost = "cost"
+		for name, undo := range map[string]func(*throttle.Reservation) error{
+			"cancel": func(r *throttle.Reservation) error { return r.Cancel(t.Context()) },
+			"adjust": func(r *throttle.Reservation) error {
+				return r.Adjust(t.Context(), map[string]string{"cost": "1"})
+			},
+		} {
+			b := newTestLimiter(t, limit)
+			lost := b.reserve(0, "cost", "4")
+			empty(t, b.client)
+			b.at(time.Second)
+			require.Equal(t, throttle.Granted, b.reserve(0, "cost", "2").Outcome)
+			require.NoError(t, undo(lost))
+			require.Equal(t, int64(2), b.reserve(0).Limits[0].Remaining, name)
+		}
+	}, "token_bucket", "interval_bucket", "concurrency", "spacing")
+}
+
+// Who has nothing there any more, because Redis was emptied, gets nothing back: no slot that
+// nobody took, and no more than what others have taken since.
+func TestNothingComesBackAfterAFlush(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		limit.Cost = "cost"
+		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+			for name, test := range map[string]struct {
+				taken  int // by others since
+				adjust bool
+			}{
+				"to none": {0, false}, "adjusted to none": {0, true},
+				"to others": {1, false}, "adjusted to others": {1, true},
+			} {
+				b := newTestLimiterOn(t, server, limit)
+				asks := int(2 * limit.Capacity())
+				slots := func() (at []time.Time) {
+					for range asks {
+						at = append(at, b.reserve(time.Hour).At)
+					}
+					return at
+				}
+				fresh := slots()
+				require.NoError(t, b.client.FlushDB(t.Context()).Err())
+				b.at(0)
+				var held []*throttle.Reservation
+				for range asks {
+					held = append(held, b.reserve(time.Hour, "cost", "2"))
+				}
+				require.NoError(t, b.client.FlushDB(t.Context()).Err())
+				b.at(0)
+				for range test.taken {
+					require.Equal(t, throttle.Granted, b.reserve(0).Outcome)
+				}
+				for _, r := range held {
+					if test.adjust {
+						require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": "0"}), name)
+					}
+					require.NoError(t, r.Cancel(t.Context()), name)
+				}
+				for i, at := range slots() {
+					assert.False(t, at.Before(fresh[i]), "%s: slot %d is %s too early", name, i, fresh[i].Sub(at))
+				}
+			}
+		})
+	}, "sliding_log", "concurrency") // which know whose a start or a slot was
+}
+
+// As many slots are kept as free as a state has room for. What is given back beyond that is
+// gone, and the state takes all the same.
+func TestFreeSlotsAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		limit policy.Limit
+		most  int
+	}{
+		"token_bucket": {bucket("l", 1, time.Second, 1), 64},
+		"spacing":      {spacing("l", 1, time.Second), 32},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+				b := newTestLimiterOn(t, server, test.limit)
+				var held []*throttle.Reservation
+				for range 150 {
+					held = append(held, b.reserve(time.Hour))
+				}
+				for i := 1; i < 149; i += 2 {
+					require.NoError(t, held[i].Cancel(t.Context()))
+				}
+				assert.Equal(t, test.most, strings.Count(b.client.Get(t.Context(), "rm:{api}:l").Val(), ";"))
+				for i := range 80 {
+					want := held[2*i%len(held)+1].At
+					if i >= test.most {
+						want = held[149].At.Add(time.Duration(1+i-test.most) * time.Second)
+					}
+					require.Equal(t, want, b.reserve(time.Hour).At, i)
+				}
+			})
+		})
+	}
 }

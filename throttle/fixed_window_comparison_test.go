@@ -133,15 +133,16 @@ func (o *windowOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 	return true, slot
 }
 
-func (o *windowOracle) cancel(now int64, nth int) { o.move(now, nth, -o.granted[nth].cost, true) }
+func (o *windowOracle) cancel(now int64, nth int) { o.move(now, nth, -o.granted[nth].cost) }
 
 func (o *windowOracle) adjust(now int64, nth int, more int64) {
-	o.move(now, nth, more, false)
+	o.move(now, nth, more)
 	o.granted[nth].cost += more
 }
 
-// move changes what a reservation counts in its window, if that is open still.
-func (o *windowOracle) move(now int64, nth int, more int64, exactly bool) {
+// move changes what a reservation counts in its window, if that is open still and counts so
+// much.
+func (o *windowOracle) move(now int64, nth int, more int64) {
 	s, converted := o.at(now)
 	if converted {
 		*o = *s
@@ -151,10 +152,10 @@ func (o *windowOracle) move(now int64, nth int, more int64, exactly bool) {
 		return
 	}
 	n := floorDiv(take.start-s.start, s.period)
-	if n >= s.windows || exactly && s.taken[n] < -more {
+	if n >= s.windows || s.taken[n] < -more {
 		return
 	}
-	s.taken[n] = max(0, s.taken[n]+more)
+	s.taken[n] += more
 	*o = *s
 }
 

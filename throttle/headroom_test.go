@@ -133,6 +133,37 @@ func TestHeadroomIsThereAtOnce(t *testing.T) {
 	}
 }
 
+// What a bucket keeps is there at once behind any number of slots ahead, of whatever costs,
+// and comes back as soon as those are past that had to do without.
+func TestHeadroomBehindManySlots(t *testing.T) {
+	t.Parallel()
+	limit := keeping()["token_bucket"]
+	limit.Rate.Count, limit.Rate.Period = 7, time.Second // a token is no whole microsecond
+	eachStory(t, 6, 1, func(t *testing.T, start makeLimiter, seed uint64) {
+		random := rand.New(rand.NewPCG(seed, 23))
+		b := start(limit)
+		ask := func(r throttle.Request) *throttle.Reservation {
+			got, err := b.limiter.Reserve(t.Context(), r)
+			require.NoError(t, err)
+			return got
+		}
+		mostCost := 1 + int64(seed%2)*3
+		fill := func() {
+			for ask(request(30*time.Second, "cost", strconv.FormatInt(1+random.Int64N(mostCost), 10))).Outcome == throttle.Granted {
+			}
+		}
+		for now := time.Duration(0); now < 80*time.Second; now += 37 * time.Second {
+			b.at(now)
+			fill()
+			require.Equal(t, throttle.Granted, ask(urgently(0, "cost", "2")).Outcome, now)
+			require.Equal(t, throttle.Granted, ask(urgently(0)).Outcome, now)
+			require.Equal(t, throttle.Denied, ask(urgently(0)).Outcome, now)
+			fill()
+			require.Equal(t, throttle.Denied, ask(urgently(0)).Outcome, now)
+		}
+	})
+}
+
 // Law 3 with headroom: a request passes after exactly its RetryAfter, and not a
 // microsecond before.
 func TestHeadroomKeepsItsWord(t *testing.T) {

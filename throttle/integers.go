@@ -16,7 +16,7 @@ func integers(ctx context.Context, client redis.UniversalClient, script *redis.S
 	}
 	cmd := redis.NewIntSliceCmd(ctx, append(line, args...)...)
 	err := client.Process(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return script.Run(ctx, client, keys, args...).Int64Slice()
 	}
 	return cmd.Val(), err

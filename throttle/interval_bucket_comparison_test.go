@@ -2,121 +2,129 @@ package throttle
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
-// intervalOracle is a bucket that is refilled in intervals, by its definition: a
-// list of refills, each of which brings back up to count tokens.
+// intervalOracle is a bucket that is refilled in intervals, by its definition: what was
+// taken in each period, and refills between them, each of which brings back up to count
+// tokens.
 type intervalOracle struct {
 	count, period, capacity int64
-	taken                   int64 // above the capacity: for slots ahead
-	free                    int64 // of it, given back for starts before the next refill
-	refilled                int64 // when the last refill was; meaningless when full
-	last                    int64 // the latest slot
+	taken                   []int64 // in each period from the last refill on; of the first, all that is lacking
+	refilled                int64   // when the last refill was; meaningless when full
 	granted                 []intervalTake
 	next                    *intervalOracle // other numbers, not met yet
 }
 
-// intervalTake is a reservation: its tokens, its slot, how the bucket stood after it, and
-// by which numbers.
-type intervalTake struct{ cost, slot, refilled, taken, period, capacity int64 }
+// intervalTake is a reservation: its tokens, when its period began, what was lacking in
+// that, and by which numbers.
+type intervalTake struct{ cost, begins, lacks, period, capacity int64 }
 
 func newIntervalOracle(l policy.Limit) oracle {
 	count := min(l.Rate.Count, l.Capacity()) // what a refill brings beyond it runs over
-	return &intervalOracle{count: count, period: l.Rate.Period.Microseconds(), capacity: l.Capacity()}
+	return &intervalOracle{count: count, period: l.Rate.Period.Microseconds(), capacity: l.Capacity(), taken: []int64{0}}
 }
 
-func (o *intervalOracle) at(now int64) (seen intervalOracle, converted bool) {
+// at returns the oracle as it stands then; only an operation that writes keeps it.
+func (o *intervalOracle) at(now int64) (seen *intervalOracle, converted bool) {
 	s := *o
+	s.taken = slices.Clone(o.taken)
 	if n := o.next; n != nil {
 		same := n.period == s.period && n.capacity == s.capacity
 		if !same {
 			s.refill(now)
 		}
-		if !same && s.taken > 0 {
-			converted, s.free = true, 0
-			if s.last > now { // slots ahead leave an empty bucket behind
-				s.refilled, s.taken = s.last, n.capacity
-			} else {
-				s.taken = ceilDiv(min(s.taken, s.capacity)*n.capacity, s.capacity)
-				s.refilled = now - max(0, now-s.refilled)*n.period/s.period
+		if !same && !s.isFull() {
+			converted = true
+			was := s
+			s.taken = []int64{ceilDiv(min(was.taken[0], was.capacity)*n.capacity, was.capacity)}
+			s.refilled = now - max(0, now-was.refilled)*n.period/was.period
+			for i, tokens := range was.taken[1:] {
+				begins := was.refilled + int64(i+1)*was.period
+				s.add(min(63, max(0, floorDiv(begins-s.refilled, n.period))), tokens)
 			}
 		}
 		s.count, s.period, s.capacity, s.next = n.count, n.period, n.capacity, nil
 	}
 	s.refill(now)
-	return s, converted
+	return &s, converted
 }
 
-// refill applies the refills until now.
+func (o *intervalOracle) add(period, tokens int64) {
+	for int64(len(o.taken)) <= period {
+		o.taken = append(o.taken, 0)
+	}
+	o.taken[period] += tokens
+}
+
+// refill applies the refills until now, one after the other.
 func (o *intervalOracle) refill(now int64) {
-	for o.taken > 0 && o.refilled+o.period <= now {
+	for !o.isFull() && o.refilled+o.period <= now {
+		left := max(0, o.taken[0]-o.count)
 		o.refilled += o.period
-		o.free = 0
-		o.taken = max(0, o.taken-o.count)
-	}
-	if o.taken == 0 {
-		o.last, o.free = 0, 0
+		o.taken = o.taken[1:]
+		o.add(0, left)
 	}
 }
 
-// full is when the bucket is full, by the refills to come.
-func (o *intervalOracle) full() int64 { return o.refilled + ceilDiv(o.taken, o.count)*o.period }
+func (o *intervalOracle) isFull() bool {
+	return !slices.ContainsFunc(o.taken, func(tokens int64) bool { return tokens != 0 })
+}
+
+// lacks is what is lacking in a period, with so much more taken in another one.
+func (o *intervalOracle) lacks(period, more, in int64) int64 {
+	lacks := int64(0)
+	for i := range period + 1 {
+		lacks = max(0, lacks-o.count)
+		if i < int64(len(o.taken)) {
+			lacks += o.taken[i]
+		}
+		if i == in {
+			lacks += more
+		}
+	}
+	return lacks
+}
+
+// fits reports whether so much more may be taken in a period, and none find less than they
+// would without it, unless there is enough.
+func (o *intervalOracle) fits(period, more int64) bool {
+	for i := period; i < max(period+1, int64(len(o.taken))); i++ {
+		if o.lacks(i, more, period) > max(o.capacity, o.lacks(i, 0, 0)) {
+			return false
+		}
+	}
+	return true
+}
 
 func (o *intervalOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 	s, converted := o.at(now)
 	if converted {
-		*o = s
+		*o = *s
 	}
-	if s.freeAt(now, cost) {
-		s.free -= cost
-		s.granted = append(s.granted, intervalTake{cost, now, s.refilled, 0, s.period, s.capacity})
-		*o = s
-		return true, now
+	period := int64(0)
+	for !s.fits(period, cost) {
+		period++
 	}
-	missing, refills := s.taken+cost-s.capacity, int64(0)
-	if missing > 0 {
-		refills = ceilDiv(missing, s.count)
+	at, slot := now, now
+	if period > 0 {
+		at = max(now, s.refilled+period*s.period)
+		// The tokens of one refill are handed out over its period.
+		slot = max(at, s.refilled+period*s.period+max(0, s.lacks(period, 0, 0)+s.count-s.capacity)*s.period/s.count)
 	}
-	if refills == 0 {
-		s.take(now, cost)
-		*o = s
-		return true, now
-	}
-	at := s.refilled + refills*s.period
-	if at-now > wait {
+	if slot-now > wait || period >= 64 {
 		return false, at
 	}
-	// The tokens of one refill are handed out over its period.
-	before := max(0, s.count-(refills*s.count-missing)-cost)
-	slot := at + before*s.period/s.count
-	if slot-now > wait {
-		return false, at
+	if s.isFull() {
+		s.refilled = now
 	}
-	s.take(slot, cost)
-	*o = s
+	s.add(period, cost)
+	s.granted = append(s.granted, intervalTake{cost, s.refilled + period*s.period, s.lacks(period, 0, 0), s.period, s.capacity})
+	*o = *s
 	return true, slot
-}
-
-// freeAt reports whether free tokens suffice for a start between two refills.
-func (o *intervalOracle) freeAt(at, cost int64) bool {
-	return o.free > 0 && cost <= o.free && o.isBeforeRefill(at)
-}
-
-// isBeforeRefill reports whether an instant lies between the last refill and the next.
-func (o *intervalOracle) isBeforeRefill(at int64) bool {
-	return o.taken > 0 && o.refilled <= at && at < o.refilled+o.period
-}
-
-func (o *intervalOracle) take(at, cost int64) {
-	if o.taken == 0 {
-		o.refilled = at
-	}
-	o.taken += cost
-	o.last = max(o.last, at)
-	o.granted = append(o.granted, intervalTake{cost, at, o.refilled, o.taken, o.period, o.capacity})
 }
 
 // tells reports whether a reservation tells anything of the bucket: by other numbers, it
@@ -125,32 +133,37 @@ func (o *intervalOracle) tells(t intervalTake) bool {
 	return t.period == o.period && t.capacity == o.capacity
 }
 
-// back takes back what no refill has brought back since the reservation. While a
-// slot lies ahead, the newest reservation alone can be taken back.
-func (o *intervalOracle) back(now, tokens int64, t intervalTake) bool {
-	if !o.tells(t) {
+// own is the period of a reservation, the first one if it has ended, and how many refills
+// were since.
+func (o *intervalOracle) own(t intervalTake) (period, refills int64) {
+	n := floorDiv(t.begins-o.refilled, o.period)
+	if !o.tells(t) || n >= int64(len(o.taken)) {
+		return 0, 0
+	}
+	return max(0, n), max(0, -n)
+}
+
+// back takes back what no refill has brought back since the reservation.
+func (o *intervalOracle) back(tokens int64, t intervalTake) bool {
+	if !o.tells(t) || o.isFull() {
 		return false
 	}
-	left := t.taken - max(0, floorDiv(now-t.refilled, o.period))*o.count
-	if o.taken == 0 || o.last > now && left != o.taken {
+	period, refills := o.own(t)
+	tokens = min(tokens, o.taken[period])
+	if refills > 0 {
+		tokens = min(tokens, t.lacks-refills*o.count)
+	}
+	if tokens <= 0 {
 		return false
 	}
-	tokens = min(tokens, left, o.taken)
-	o.taken -= max(0, tokens)
-	return tokens > 0
+	o.add(period, -tokens)
+	return true
 }
 
 func (o *intervalOracle) cancel(now int64, nth int) {
 	s, converted := o.at(now)
-	if converted {
-		*o = s
-	}
-	if t := s.granted[nth]; s.back(now, t.cost, t) {
-		*o = s
-	} else if s.tells(t) && s.isBeforeRefill(t.slot) {
-		// A bucket does not tell starts apart that lie between the same refills.
-		s.free = min(s.free+t.cost, s.taken)
-		*o = s
+	if s.back(s.granted[nth].cost, s.granted[nth]) || converted {
+		*o = *s
 	}
 }
 
@@ -158,13 +171,14 @@ func (o *intervalOracle) adjust(now int64, nth int, more int64) {
 	s, converted := o.at(now)
 	switch {
 	case more > 0:
-		if s.taken == 0 {
-			s.refilled = now
+		period, _ := s.own(s.granted[nth])
+		if s.isFull() {
+			s.refilled, period = now, 0
 		}
-		s.taken += more
-		*o = s
-	case more < 0 && s.back(now, -more, s.granted[nth]), converted:
-		*o = s
+		s.taken[period] += more
+		*o = *s
+	case more < 0 && s.back(-more, s.granted[nth]), converted:
+		*o = *s
 	}
 	o.granted[nth].cost += more
 }
@@ -175,15 +189,23 @@ func (o *intervalOracle) change(_ int64, l policy.Limit) {
 
 func (o *intervalOracle) status(now int64) (remaining, resetAfter int64) {
 	s, _ := o.at(now)
-	if s.taken == 0 {
-		return s.capacity, 0
+	for s.fits(0, remaining+1) {
+		remaining++
 	}
-	return max(0, s.capacity-s.taken) + s.free, s.full() - now
+	if s.isFull() {
+		return remaining, 0
+	}
+	last := int64(len(s.taken)) - 1
+	for last > 0 && s.taken[last] == 0 {
+		last--
+	}
+	return remaining, s.refilled + (last+ceilDiv(s.lacks(last, 0, 0), s.count))*s.period - now
 }
 
 func (o *intervalOracle) flush() {
-	*o, _ = o.at(comparisonEpoch)
-	o.taken, o.free, o.last, o.granted = 0, 0, 0, nil
+	met, _ := o.at(comparisonEpoch)
+	met.taken, met.granted = []int64{0}, nil
+	*o = *met
 }
 
 func intervalNumbers(random *rand.Rand) policy.Limit {

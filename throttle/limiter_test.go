@@ -104,6 +104,13 @@ func (b *testLimiter) change(limits ...policy.Limit) {
 	b.remake(policy.Policy{Limits: limits})
 }
 
+// update gives the limiter itself other limits.
+func (b *testLimiter) update(limits ...policy.Limit) {
+	b.t.Helper()
+	require.NoError(b.t, b.limiter.Update(&policy.Config{Policies: []policy.Policy{{Name: "api", Limits: limits}}}))
+	throttle.RunByClockKey(b.limiter, clockKey)
+}
+
 func (b *testLimiter) remake(p policy.Policy) {
 	b.t.Helper()
 	p.Name = "api"

@@ -79,6 +79,20 @@ func TestSharesAreOfCost(t *testing.T) {
 	})
 }
 
+// Dear tasks of a spacing start one right after the other, each for as long as it costs.
+func TestDearTasksLeaveNoGap(t *testing.T) {
+	limit := spacing("rate", 1, time.Second)
+	limit.Cost = "cost"
+	simulate(t, 30, 8, inLanes(limit), func(t *testing.T, p *simulation, n int) {
+		p.enqueue("a", n, "cost", cost(5))
+		p.enqueue("b", n, "cost", cost(5))
+		p.run(forever)
+		assert.Len(t, p.starts, 2*n)
+		p.isEven(0, 5*time.Second)
+		assert.LessOrEqual(t, p.attempts(), 2.0)
+	})
+}
+
 // A lane of weight 3 gets three times the share of one of weight 1, whether the
 // policy says so or its tasks do.
 func TestWeightsOfLanes(t *testing.T) {

@@ -105,6 +105,40 @@ func TestHeadroomInLine(t *testing.T) {
 	})
 }
 
+// Who stands in line is not woken for what is kept, to be denied then.
+func TestNobodyIsWokenForHeadroom(t *testing.T) {
+	for kind, limit := range keeping() {
+		if limit.Algorithm == policy.Concurrency {
+			continue // see TestNobodyIsWokenForSlotsThatAreKept
+		}
+		t.Run(kind, func(t *testing.T) {
+			eachSimulation(t, inLanes(limit), func(t *testing.T, p *simulation) {
+				p.enqueue("a", 20)
+				p.enqueue("b", 20)
+				p.run(forever)
+				assert.Len(t, p.starts, 40)
+				assert.LessOrEqual(t, p.attempts(), 2.0)
+			})
+		})
+	}
+}
+
+func TestNobodyIsWokenForSlotsThatAreKept(t *testing.T) {
+	slots := slotLimit(3)
+	slots.Headroom.Tokens = 1
+	eachStandby(t, policy.Policy{Limits: []policy.Limit{slots}}, func(t *testing.T, s *standby) {
+		a, b := s.starts("a"), s.starts("b")
+		s.isParked("c")
+		s.isParked("d")
+		assert.Empty(t, s.wakes(0, time.Second), "the third is kept")
+		require.NoError(t, a.Release(t.Context()))
+		assert.Equal(t, []string{"c"}, s.wakes(0, time.Second))
+		s.starts("c")
+		require.NoError(t, b.Release(t.Context()))
+		assert.Equal(t, []string{"d"}, s.wakes(0, time.Second))
+	})
+}
+
 // The tokens of a bucket that keeps some come at its whole rate: only as many as are
 // kept stay in it.
 func TestHeadroomCostsABucketNoRate(t *testing.T) {

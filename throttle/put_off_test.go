@@ -11,6 +11,7 @@ import (
 
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
+	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
 // vessel is a token bucket by its definition: the starts of cost 1 that a bucket of so
@@ -145,6 +146,29 @@ func TestPutOffSlotsGivenBack(t *testing.T) {
 				require.True(t, two.let(user, r.At), "seed %d, step %d: after %s", seed, step, r.RetryAfter())
 				two.started(user, r.At)
 				slots = append(slots, ahead{r, user})
+			}
+		}
+	})
+}
+
+// A bucket that is refilled in intervals has for a slot that was put off what the refill
+// before it brings, and nothing less for others until then.
+func TestPutOffSlotsOfAnIntervalBucket(t *testing.T) {
+	t.Parallel()
+	own := window("own", 1, 10*time.Second, policy.AnchorClock)
+	own.Per = "user"
+	shared := bucket("shared", 2, time.Second, 2)
+	shared.Refill = policy.RefillInterval
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		b := newTestLimiterOn(t, server, shared, own)
+		for _, user := range []string{"a", "a", "b"} { // now, in the next window, and now
+			require.Equal(t, throttle.Granted, b.reserve(time.Minute, "user", user).Outcome)
+		}
+		for second := 1; second < 12; second++ {
+			b.at(time.Duration(second) * time.Second)
+			for i, want := range []bool{true, second != 10, false} {
+				granted := b.reserve(0, "user", fmt.Sprint(second, i)).Outcome == throttle.Granted
+				require.Equal(t, want, granted, "request %d of second %d", i, second)
 			}
 		}
 	})

@@ -45,13 +45,9 @@ func (l *Limiter) Recent(ctx context.Context, request Request, limit string, mos
 	if err != nil {
 		return nil, err
 	}
-	value := ""
-	if log.Per != "" {
-		if value = request.Attributes[log.Per]; value == "" {
-			return nil, &policy.AttributeError{
-				Policy: request.Policy, Limit: limit, Attribute: log.Per, Problem: "is missing",
-			}
-		}
+	value, err := calls.policy.Key(log, request.Attributes)
+	if err != nil {
+		return nil, err
 	}
 	key := line.StateKey(request.Policy, limit, value)
 	most = max(0, min(most, MostRecent))

@@ -1,10 +1,12 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rampmeter/rampmeter/internal/line"
@@ -114,12 +116,7 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 	if c.about == nil {
 		return Heard{}, c.freeze(ctx, o.Freeze)
 	}
-	since := func(t time.Time) int64 {
-		if t.IsZero() {
-			return 0
-		}
-		return max(0, now.Sub(t).Microseconds())
-	}
+	since := func(t time.Time) int64 { return max(0, now.Sub(cmp.Or(t, now)).Microseconds()) }
 	slotUS := int64(0)
 	if receipts != nil {
 		slotUS = slot.UnixMicro()
@@ -136,8 +133,12 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 			cost, receipt = claim.costs[i], receipts[2*i]
 		}
 		args = append(args, cost, receipt)
-		args = append(args, c.said(limit, o, now, &heard)...)
-		args = append(args, closing(limit, o), limit.Algorithm == pace && o.Refused)
+		if limit.Algorithm == pace {
+			args = append(append(args, nothingSaid...), 0, o.Refused)
+			continue
+		}
+		closing := o.Close[declaredName(limit)].Microseconds()
+		args = append(append(args, c.said(limit, o, now, &heard)...), max(-1, closing), false)
 	}
 	keys = append(keys, c.newMark())
 	reply, err := integers(ctx, c.redis, c.scripts.Limits, keys, args)
@@ -151,39 +152,36 @@ func (c *policyCalls) reconcile(ctx context.Context, now time.Time, claim *claim
 		c.closures.close("", o.Freeze)
 	}
 	for n, i := range c.about {
-		limit := &c.policy.Limits[i]
-		heard.add(limit, reply[1+2*n], reply[2+2*n])
-		switch us := closing(limit, o); {
-		case us > 0:
-			c.closures.close(keys[1+n], time.Duration(us)*time.Microsecond)
-		case us < 0:
+		limit, result, quota := &c.policy.Limits[i], reply[1+2*n], reply[2+2*n]
+		if limit.Algorithm == pace {
+			heard.SlowedDown = result == 1
+			continue
+		}
+		name := declaredName(limit)
+		if learned, spoken := heard.Quotas[name]; spoken {
+			learned.Limit, learned.Stale = quota, result == 2
+			heard.Quotas[name] = learned
+		}
+		switch closing := o.Close[name]; {
+		case closing > 0:
+			c.closures.close(keys[1+n], closing)
+		case closing < 0:
 			c.closures.open(keys[1+n])
 		}
 	}
 	return heard, nil
 }
 
-// add reads what became of what was said of one limit.
-func (h *Heard) add(limit *policy.Limit, result, quota int64) {
-	if limit.Algorithm == pace {
-		h.SlowedDown = result == 1
-		return
-	}
-	name := declaredName(limit)
-	if learned, spoken := h.Quotas[name]; spoken {
-		learned.Limit, learned.Stale = quota, result == 2
-		h.Quotas[name] = learned
-	}
-}
+// nothingSaid is what said returns where the observation says nothing.
+var nothingSaid = []any{0, 0, 0, 0, 0, 0}
 
 // said is what the observation says of a limit, as the script reads it: kind, limit,
 // remaining, ends_us, left_us, window_us.
 func (c *policyCalls) said(limit *policy.Limit, o Observation, now time.Time, heard *Heard) []any {
-	nothing := []any{0, 0, 0, 0, 0, 0}
 	name := declaredName(limit)
 	reading, ok := o.Quotas[name]
-	if !ok || limit.Algorithm != told {
-		return nothing
+	if !ok {
+		return nothingSaid
 	}
 	longest := c.policy.Upstream.LongestFreeze()
 	window := reading.windowFor(limit)
@@ -194,15 +192,9 @@ func (c *policyCalls) said(limit *policy.Limit, o Observation, now time.Time, he
 	learned := Learned{Absurd: reset > max(longest, 2*reading.Window, 2*window) || reading.Remaining < 0 || window > policy.MaxPeriod}
 	heard.Quotas[name] = learned
 	if learned.Absurd {
-		return nothing
+		return nothingSaid
 	}
-	date := o.Date
-	if date.IsZero() {
-		date = now
-		if !o.Received.IsZero() {
-			date = o.Received
-		}
-	}
+	date := cmp.Or(o.Date, o.Received, now)
 	kind := 1
 	if reading.Refills {
 		kind = 2
@@ -232,24 +224,8 @@ func (r Reading) windowFor(limit *policy.Limit) time.Duration {
 	return window
 }
 
-// closing is for how long the observation closes this call's key of a limit, in
-// microseconds.
-func closing(limit *policy.Limit, o Observation) int64 {
-	if limit.Algorithm != told {
-		return 0
-	}
-	d := o.Close[declaredName(limit)]
-	if d < 0 {
-		return -1
-	}
-	return d.Microseconds()
-}
-
 // declaredName is the name of the limit that one about the upstream stands beside.
 func declaredName(l *policy.Limit) string {
-	suffix := HeldByUpstream
-	if l.Algorithm == pace {
-		suffix = HeldByPace
-	}
-	return l.Name[:len(l.Name)-len(suffix)]
+	name, _, _ := strings.Cut(l.Name, "/") // which no declared name has
+	return name
 }

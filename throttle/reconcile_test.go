@@ -160,19 +160,21 @@ func TestWindowThatGoesOn(t *testing.T) {
 	b.hears(b.start(), 0, 10*time.Second)
 	b.at(11 * time.Second)
 	late := b.start()
-	b.hearsOfTheSame(early, 0, 0, 5*time.Second)
+	b.hearsOfTheSame(early, 50, 0, 5*time.Second)
 	assert.Len(t, b.starts(5), 5)
-	b.hearsOfTheSame(late, 0, 20*time.Second, 0)
+	b.hearsOfTheSame(late, 40, 20*time.Second, 0)
 	r := b.reserve(0)
 	assert.Equal(t, throttle.Denied, r.Outcome)
 	assert.Equal(t, 20*time.Second, r.RetryAfter())
+	b.at(31 * time.Second)
+	assert.Equal(t, int64(40-5), b.left(), "and tightens the quota, less those in flight")
 }
 
 // hearsOfTheSame is hears for a request that was sent a while ago, of the same window as ever
-// by the upstream's clock, but with another time left of it.
-func (b toldLimiter) hearsOfTheSame(r *throttle.Reservation, remaining int64, reset, ago time.Duration) {
+// by the upstream's clock, of which nothing is left, but with another time left of it.
+func (b toldLimiter) hearsOfTheSame(r *throttle.Reservation, limit int64, reset, ago time.Duration) {
 	b.t.Helper()
-	reading := throttle.Reading{Limit: 50, Remaining: remaining, Reset: max(reset, time.Second), Window: time.Minute}
+	reading := throttle.Reading{Limit: limit, Reset: max(reset, time.Second), Window: time.Minute}
 	now := time.Now()
 	_, err := throttle.ReconcileAt(b.t.Context(), r, now, throttle.Observation{
 		Sent: now.Add(-ago), Date: noon.Add(time.Hour + 10*time.Second - reading.Reset),

@@ -20,6 +20,6 @@ func (l *Limiter) CountRefusal(ctx context.Context, policy, taskID string) (int6
 		return 0, err
 	}
 	key := line.KeyPrefix(policy) + "/refused:" + line.KeyName(taskID)
-	times, err := calls.scripts.Refused.Run(ctx, l.redis, []string{key}, refusedMemory.Microseconds()).Int64()
+	times, err := calls.scripts.Refused.Run(ctx, l.redis, []string{key, calls.newMark()}, refusedMemory.Microseconds()).Int64()
 	return times, wrapCall("count a refusal", policy, err)
 }

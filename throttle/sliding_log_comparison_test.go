@@ -21,7 +21,7 @@ type logOracle struct {
 	count, period int64
 	starts        []logStart // by their instants, those of one instant as they came
 	granted       []int64    // the instant of each granted reservation
-	granting      bool       // in the script call of now
+	writing       bool       // whether the script call of now does
 	longest       int64      // period by which somebody counted
 	asked         int64      // about when somebody did beside a shorter one
 }
@@ -75,6 +75,7 @@ func (o *logOracle) earliest(from, cost, period int64) int64 {
 }
 
 func (o *logOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
+	o.note(now)
 	at := o.earliest(now, cost, o.period)
 	// Who may wait keeps one percent more from others, 20 ms at most.
 	slot := o.earliest(at, cost, o.period+min(o.period/100, 20_000))
@@ -87,16 +88,16 @@ func (o *logOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 	start := logStart{at: at, cost: cost, nth: len(o.granted)}
 	o.granted = append(o.granted, at)
 	o.insert(start)
-	o.granting = true
+	o.writing = true
 	return true, at
 }
 
-// ended forgets, after a script call, whatever it granted.
+// ended forgets, after a script call, if that has written.
 func (o *logOracle) ended(now int64) {
-	if o.granting {
+	if o.writing {
 		o.forget(now)
 	}
-	o.granting = false
+	o.writing = false
 }
 
 func (o *logOracle) insert(start logStart) {
@@ -107,17 +108,20 @@ func (o *logOracle) insert(start logStart) {
 	o.starts = slices.Insert(o.starts, place, start)
 }
 
-// forget drops what is a period old, and no less than a second or a period more, with each
-// change: the longest period by which somebody counted, until nobody has for so long. It
-// shows when the clock is set back, or a period is longer again.
-func (o *logOracle) forget(now int64) {
-	isLongest := o.period >= o.longest
+// note keeps the longest period by which somebody counted, until nobody has for twice as long.
+// What it changes is written, even for who is denied.
+func (o *logOracle) note(now int64) {
 	switch {
-	case o.period > o.longest, !isLongest && o.asked > 0 && o.asked+o.longest < now:
-		o.longest, o.asked = o.period, 0
-	case isLongest && o.asked > 0 && 8*(now-o.asked) > o.period, !isLongest && o.asked == 0:
-		o.asked = now
+	case o.period > o.longest, o.asked > 0 && o.asked+2*o.longest < now:
+		o.longest, o.asked, o.writing = o.period, 0, true
+	case o.period < o.longest && o.asked == 0, o.period == o.longest && o.asked > 0 && 8*(now-o.asked) > o.period:
+		o.asked, o.writing = now, true
 	}
+}
+
+// forget drops what is the longest period old, and no less than a second or a period more, with
+// each change. It shows when the clock is set back, or a period is longer again.
+func (o *logOracle) forget(now int64) {
 	old := now - o.longest - min(o.period, time.Second.Microseconds())
 	o.starts = slices.DeleteFunc(o.starts, func(s logStart) bool { return s.at <= old })
 }

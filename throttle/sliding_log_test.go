@@ -369,6 +369,29 @@ func TestSlidingLogNumbersChange(t *testing.T) {
 	})
 }
 
+// Who counts by the longest period counts also while it is denied: others do not forget what
+// it still counts.
+func TestSlidingLogRemembersForWhoIsDenied(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		long, short := slidingLog("l", 2, 10*time.Second), slidingLog("l", 5, time.Second)
+		b := newTestLimiterOn(t, server, long)
+		for _, step := range []struct {
+			at    float64
+			limit policy.Limit
+			want  throttle.Outcome
+		}{
+			{0, long, throttle.Granted}, {0, long, throttle.Granted}, {5, short, throttle.Granted}, {6, short, throttle.Granted},
+			{12, long, throttle.Denied}, {15.5, short, throttle.Granted}, {17, short, throttle.Granted}, {20, short, throttle.Granted},
+			{24, long, throttle.Denied}, {27, long, throttle.Granted},
+		} {
+			b.at(time.Duration(step.at * float64(time.Second)))
+			b.change(step.limit)
+			assert.Equal(t, step.want, b.reserve(0).Outcome, step.at)
+		}
+	})
+}
+
 // The largest cost there is, taken, looked at, adjusted and given back.
 func TestSlidingLogLargestCost(t *testing.T) {
 	t.Parallel()

@@ -167,8 +167,7 @@ func (o *slidingOracle) adjust(now int64, nth int, more int64) {
 	case take.start <= s.since:
 		bucket = s.bucket(s.since)
 	}
-	more = max(more, -s.in(bucket))
-	if more != 0 && bucket >= s.oldest(now) {
+	if more != 0 && s.in(bucket)+more >= 0 && bucket >= s.oldest(now) {
 		s.add(bucket, more)
 		o.keep(s)
 	}

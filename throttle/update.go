@@ -28,7 +28,9 @@ func newGeneration(client redis.UniversalClient, config *policy.Config, last *ge
 			continue
 		}
 		calls := newPolicyCalls(client, complete(policy))
-		calls.succeed(before)
+		if before != nil {
+			calls.closures = before.closures // what this process knows, whatever the numbers
+		}
 		g.policies[policy.Name] = calls
 	}
 	return g
@@ -94,14 +96,6 @@ func (l *Limiter) Update(config *policy.Config) error {
 // before looking at the Config misses none.
 func (l *Limiter) Updated() <-chan struct{} { return l.inForce.Load().ended }
 
-// succeed takes over what this process knows of a policy, whatever its numbers.
-func (c *policyCalls) succeed(before *policyCalls) {
-	if before == nil {
-		return
-	}
-	c.closures = before.closures
-}
-
 // heir returns what makes the calls about what r took: with the numbers that it was made
 // by, where a limit counts by them, and else with those that are in force now.
 func (r *Reservation) heir() *policyCalls {
@@ -131,8 +125,7 @@ func (c *policyCalls) bridge(from *policyCalls) *policyCalls {
 		}
 	}
 	bridge := newPolicyCalls(c.redis, &policy)
-	bridge.succeed(c)
-	bridge.line, bridge.scripts = c.line, c.scripts
+	bridge.closures, bridge.line, bridge.scripts = c.closures, c.line, c.scripts
 	return bridge
 }
 

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -45,29 +46,23 @@ func complete(p *policy.Policy) *policy.Policy {
 	if p.Upstream == nil {
 		return p
 	}
+	rated := p.Rated()
+	if len(rated) == 0 {
+		return p
+	}
+	beside := func(l policy.Limit, suffix string, algorithm policy.Algorithm, kept int64) policy.Limit {
+		return policy.Limit{
+			Name: l.Name + suffix, Algorithm: algorithm, Rate: l.Rate, Per: l.Per, Cost: l.Cost,
+			Burst: mostTold, Headroom: policy.Headroom{Tokens: kept},
+		}
+	}
 	full := *p
 	full.Limits = slices.Clone(p.Limits)
-	fastest := -1
-	for i := range p.Limits {
-		limit := &p.Limits[i]
-		if limit.Algorithm == policy.Concurrency {
-			continue
-		}
-		full.Limits = append(full.Limits, policy.Limit{
-			Name: limit.Name + HeldByUpstream, Algorithm: told, Rate: limit.Rate, Per: limit.Per, Cost: limit.Cost,
-			Burst: mostTold, Headroom: policy.Headroom{Tokens: limit.Kept()},
-		})
-		if fastest < 0 || limit.Rate.Period < p.Limits[fastest].Rate.Period {
-			fastest = i
-		}
+	for _, limit := range rated {
+		full.Limits = append(full.Limits, beside(limit, HeldByUpstream, told, limit.Kept()))
 	}
-	if fastest >= 0 {
-		limit := &p.Limits[fastest]
-		full.Limits = append(full.Limits, policy.Limit{
-			Name: limit.Name + HeldByPace, Algorithm: pace, Rate: limit.Rate, Per: limit.Per, Cost: limit.Cost,
-			Burst: mostTold,
-		})
-	}
+	fastest := slices.MinFunc(rated, func(a, b policy.Limit) int { return cmp.Compare(a.Rate.Period, b.Rate.Period) })
+	full.Limits = append(full.Limits, beside(fastest, HeldByPace, pace, 0))
 	return &full
 }
 
@@ -80,8 +75,7 @@ func declared(p *policy.Policy) *policy.Policy {
 
 // aboutUpstream returns the places in the policy of the limits that keep what the
 // upstream says; none in a policy without an Upstream.
-func aboutUpstream(p *policy.Policy) []int {
-	var places []int
+func aboutUpstream(p *policy.Policy) (places []int) {
 	for i := range p.Limits {
 		if isAboutUpstream(&p.Limits[i]) {
 			places = append(places, i)

@@ -23,7 +23,7 @@ type versions struct {
 	kind     string
 	limits   [2]policy.Limit
 	limiters [2]*throttle.Limiter
-	starts   []time.Time
+	slots    []*throttle.Reservation
 }
 
 func newVersions(b *testLimiter, kind string, limits [2]policy.Limit) *versions {
@@ -71,7 +71,20 @@ func (v *versions) ask(process int, wait time.Duration) {
 		if r.Outcome != throttle.Granted {
 			return
 		}
-		v.starts = append(v.starts, r.At)
+		v.slots = append(v.slots, r)
+	}
+}
+
+// giveBack gives a slot back that lies ahead, if the one is such that chance names.
+func (v *versions) giveBack(random *rand.Rand, now time.Duration) {
+	v.t.Helper()
+	if len(v.slots) == 0 {
+		return
+	}
+	i := len(v.slots) - 1 - random.IntN(min(30, len(v.slots)))
+	if v.slots[i].At.After(noon.Add(now)) {
+		require.NoError(v.t, v.slots[i].Cancel(v.t.Context()))
+		v.slots = slices.Delete(v.slots, i, i+1)
 	}
 }
 
@@ -85,7 +98,7 @@ func envelope(kind string, burst, perSecond float64, period, t time.Duration) fl
 		return 1 + perSecond*(t+time.Microsecond).Seconds()
 	case "interval_bucket":
 		return burst + min(count, burst)*float64(t/period+1)
-	case "sliding_window":
+	case "sliding_window", "sliding_log":
 		return count * float64(t/period+1)
 	default:
 		return count * float64(t/period+2)
@@ -130,18 +143,27 @@ func (v *versions) most(t time.Duration) float64 {
 // versionsStep is how often processes ask.
 const versionsStep = 10 * time.Millisecond
 
-// Laws 1, 6 and 9 while two versions of a limit's numbers are in use: never more starts
-// than the looser numbers allow, nor less than the stricter ones do.
-func TestTwoVersionsOfNumbers(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"token_bucket", "interval_bucket", "fixed_window_clock", "fixed_window_first", "sliding_window", "spacing"} {
+// versionedKinds are the kinds of limits that have numbers of time.
+var versionedKinds = []string{
+	"token_bucket", "interval_bucket", "fixed_window_clock", "fixed_window_first", "sliding_window", "sliding_log", "spacing",
+}
+
+// eachTwoVersions tells stories of two versions of a limit's numbers, in which as many are
+// asked for as there are, and judges them: never more starts than the looser numbers allow,
+// nor less than that share of what the stricter ones do. At each step something else happens,
+// too.
+func eachTwoVersions(
+	t *testing.T, stories uint64, waits []time.Duration, share float64, also func(v *versions, random *rand.Rand, now time.Duration),
+) {
+	t.Helper()
+	for _, kind := range versionedKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			eachStory(t, 24, 2, func(t *testing.T, start makeLimiter, seed uint64) {
+			eachStory(t, stories, 2, func(t *testing.T, start makeLimiter, seed uint64) {
 				random := rand.New(rand.NewPCG(seed, 77))
 				limits := randomVersions(random, kind)
 				demand := random.IntN(4) // by both, the one, the other, or in turns
-				wait := time.Duration(random.IntN(3)/2) * 300 * time.Millisecond
+				wait := waits[random.IntN(len(waits))]
 				story := fmt.Sprintf("story %d: %s and %s, demand %d, wait %s", seed, limits[0].String(), limits[1].String(), demand, wait)
 				v := newVersions(start(limits[0]), kind, limits)
 				const step, lasts = versionsStep, 6 * time.Second
@@ -161,34 +183,113 @@ func TestTwoVersionsOfNumbers(t *testing.T) {
 						}
 						v.ask(process, wait)
 					}
+					also(v, random, now)
 				}
-				share := 0.9
-				if demand == 3 {
-					share = 0.7 // who comes to its turn may have to wait for its own refill
+				least := share
+				if kind == "interval_bucket" && demand == 3 {
+					// The refills of two versions come at instants of their own. What the one took
+					// uses up the other's latest refill, and the next one may be a period away: one
+					// of the 3.5 of a turn with the shortest period.
+					least = min(share, 0.7)
 				}
-				v.judge(story, noon.Add(lasts), share)
+				v.judge(story, noon.Add(lasts), least)
 			})
 		})
 	}
 }
 
+// Laws 1, 6 and 9 while two versions of a limit's numbers are in use.
+func TestTwoVersionsOfNumbers(t *testing.T) {
+	t.Parallel()
+	waits := []time.Duration{0, 0, 300 * time.Millisecond}
+	eachTwoVersions(t, 24, waits, 0.9, func(*versions, *rand.Rand, time.Duration) {})
+}
+
+// Law 1 where slots ahead are given back, too.
+func TestTwoVersionsGiveBack(t *testing.T) {
+	t.Parallel()
+	eachTwoVersions(t, 8, []time.Duration{300 * time.Millisecond, time.Second}, 0, (*versions).giveBack)
+}
+
 func (v *versions) judge(story string, end time.Time, share float64) {
 	v.t.Helper()
-	slices.SortFunc(v.starts, time.Time.Compare)
-	for i, from := range v.starts {
-		for j := i; j < len(v.starts); j += 1 + (len(v.starts)-i)/40 {
-			if most := v.most(v.starts[j].Sub(from)); float64(j-i+1) > most+1e-6 {
+	starts := make([]time.Time, len(v.slots))
+	for i, slot := range v.slots {
+		starts[i] = slot.At
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	for i, from := range starts {
+		for j := i; j < len(starts); j += 1 + (len(starts)-i)/40 {
+			if most := v.most(starts[j].Sub(from)); float64(j-i+1) > most+1e-6 {
 				require.Fail(v.t, "over", "%s: %d starts in %s from %s on; the looser numbers allow %.1f",
-					story, j-i+1, v.starts[j].Sub(from), from.Sub(noon), most)
+					story, j-i+1, starts[j].Sub(from), from.Sub(noon), most)
 			}
 		}
 	}
 	least := share * min(usableRate(v.kind, v.limits[0]), usableRate(v.kind, v.limits[1])) * end.Sub(noon).Seconds()
-	within := len(v.starts)
-	for within > 0 && v.starts[within-1].After(end) {
+	within := len(starts)
+	for within > 0 && starts[within-1].After(end) {
 		within--
 	}
 	assert.GreaterOrEqual(v.t, float64(within), least-1, story)
+}
+
+// What the faster of two versions takes leaves the slower one empty, and no emptier; and if it
+// owes more already, as it has slots ahead, it owes no less then.
+func TestSlowerNumbersAreAtMostEmpty(t *testing.T) {
+	t.Parallel()
+	interval := func(count int64, period time.Duration, burst int64) policy.Limit {
+		limit := bucket("l", count, period, burst)
+		limit.Refill = policy.RefillInterval
+		return limit
+	}
+	for name, test := range map[string]struct {
+		slow, fast policy.Limit
+		next       time.Duration // when it may start if the other took the last at 3 s
+	}{
+		"token_bucket":    {bucket("l", 1, 10*time.Second, 2), bucket("l", 10, time.Second, 10), 13 * time.Second},
+		"interval_bucket": {interval(1, 10*time.Second, 2), interval(10, time.Second, 10), 10 * time.Second},
+		"spacing":         {spacing("l", 1, 10*time.Second), spacing("l", 10, time.Second), 13 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+				const slow, fast = 0, 1
+				var v *versions
+				asks := func(at time.Duration, process int, wait time.Duration) {
+					v.at(at)
+					before := len(v.slots)
+					v.ask(process, wait)
+					require.Greater(t, len(v.slots), before, at)
+				}
+				next := func() time.Duration {
+					d, err := v.limiters[slow].Peek(t.Context(), request(0))
+					require.NoError(t, err)
+					return d.At.Sub(noon)
+				}
+				v = newVersions(newTestLimiterOn(t, server, test.slow), name, [2]policy.Limit{test.slow, test.fast})
+				asks(0, slow, 0)
+				v.ask(fast, 0) // which is counted anew from here on
+				asks(2*time.Second, fast, 0)
+				asks(3*time.Second, fast, 0)
+				assert.Equal(t, test.next, next())
+
+				if name == "interval_bucket" {
+					return // which is blocked for others until the latest slot ahead
+				}
+				v = newVersions(newTestLimiterOn(t, server, test.slow), name, [2]policy.Limit{test.slow, test.fast})
+				asks(0, fast, 0)
+				asks(0, slow, time.Minute)
+				want := next()
+				if name == "spacing" { // what is free before a start of other numbers may not be any more
+					require.NoError(t, v.slots[3].Cancel(t.Context()))
+					require.Less(t, next(), want)
+				}
+				asks(time.Second, fast, 0)
+				assert.Equal(t, want, next(), "with slots ahead")
+			})
+		})
+	}
 }
 
 // The figure of before: 328 starts in a second.
@@ -202,7 +303,7 @@ func TestTwoVersionsOfABucket(t *testing.T) {
 			v.ask(0, 0)
 			v.ask(1, 0)
 		}
-		assert.Equal(t, 120, len(v.starts))
+		assert.Equal(t, 120, len(v.slots))
 	})
 }
 
@@ -232,6 +333,46 @@ func TestWindowOutlivesAChange(t *testing.T) {
 			assert.Equal(t, i < 10, b.reserve(0).Outcome == throttle.Granted, strconv.Itoa(i))
 		}
 	})
+}
+
+// What becomes of a reservation after an update is a matter of the numbers that it was made
+// by: what is given back comes back to those alone, and what is taken beyond it is counted by
+// all, also if nobody asks by its own numbers any more.
+func TestSettledByTheNumbersItWasTakenBy(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		limit.Cost = "cost"
+		other := limit
+		other.Rate.Period /= 2
+		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+			b := newTestLimiterOn(t, server, limit)
+			look := func(limit policy.Limit) throttle.Decision {
+				b.update(limit)
+				d, err := b.limiter.Peek(t.Context(), request(0))
+				require.NoError(t, err)
+				return d
+			}
+			isMore := func(a, b throttle.Decision) bool {
+				return a.Limits[0].Remaining > b.Limits[0].Remaining || a.Limits[0].ResetAfter < b.Limits[0].ResetAfter || a.At.Before(b.At)
+			}
+			first, second := b.reserve(time.Hour), b.reserve(time.Hour)
+			b.update(other)
+			require.Equal(t, throttle.Granted, b.reserve(time.Hour).Outcome)
+			itsBefore, before := look(limit), look(other)
+			require.NoError(t, second.Cancel(t.Context()))
+			assert.Equal(t, before, look(other), "nothing comes back to others")
+			assert.True(t, isMore(look(limit), itsBefore), "but to its own")
+
+			b.update(other)
+			for _, at := range []time.Duration{0, 40 * time.Second, 80 * time.Second} { // by then its own view has ended
+				b.at(at)
+				require.Equal(t, throttle.Granted, b.reserve(time.Hour).Outcome)
+				before := look(other)
+				require.NoError(t, first.Adjust(t.Context(), map[string]string{"cost": strconv.Itoa(3 + int(at/time.Second))}))
+				assert.True(t, isMore(before, look(other)), at)
+			}
+		})
+	}, "sliding_log", "concurrency")
 }
 
 // A view that nobody asks ends, and then the state is as short as before.
@@ -282,4 +423,48 @@ func TestThreeVersionsAreAllCounted(t *testing.T) {
 			}
 		})
 	}, "sliding_log", "concurrency", "spacing") // which starts no five at once
+}
+
+// A slot far ahead by a long window lies in no more short ones than are kept of any limit.
+func TestWindowsOfOtherNumbersAreBounded(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		long, short := window("w", 100, 24*time.Hour, policy.AnchorClock), window("w", 1, time.Hour, policy.AnchorClock)
+		v := newVersions(newTestLimiterOn(t, server, long), "fixed_window_clock", [2]policy.Limit{long, short})
+		v.ask(1, 0)
+		for range 10 {
+			for range 100 {
+				r, err := v.limiters[0].Reserve(t.Context(), request(30*24*time.Hour))
+				require.NoError(t, err)
+				require.Equal(t, throttle.Granted, r.Outcome)
+			}
+		}
+		assert.Less(t, len(v.client.Get(t.Context(), "rm:{api}:w").Val()), 300, "its state")
+	})
+}
+
+// What counts by the longer of two periods is remembered as long as that, although those who
+// count by the shorter one start all the time.
+func TestLogOfTheLongerPeriod(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		long, short := slidingLog("log", 4, time.Minute), slidingLog("log", 100, time.Second)
+		v := newVersions(newTestLimiterOn(t, server, long), "sliding_log", [2]policy.Limit{long, short})
+		start := func(at time.Duration, process int) {
+			v.at(at)
+			r, err := v.limiters[process].Reserve(t.Context(), request(0, "cost", "1"))
+			require.NoError(t, err)
+			require.Equal(t, throttle.Granted, r.Outcome)
+		}
+		start(0, 0)
+		start(0, 1)
+		for range 2 {
+			start(7*time.Second, 0)
+		}
+		start(62*time.Second, 1)
+		r, err := v.limiters[0].Reserve(t.Context(), request(0, "cost", "1"))
+		require.NoError(t, err)
+		require.Equal(t, throttle.Granted, r.Outcome)
+		assert.Equal(t, int64(0), r.Limits[0].Remaining, "two of seven seconds after, and two of now")
+	})
 }

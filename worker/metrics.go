@@ -28,40 +28,31 @@ type metrics struct {
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"policy"}, labels...))
+	}
 	m := &metrics{
 		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "rampmeter_wait_seconds",
 			Help:    "How long tasks waited in the worker before they started.",
 			Buckets: []float64{.001, .005, .02, .1, .5, 1, 5, 30},
 		}, []string{"policy"}),
-		deferrals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rampmeter_deferred_total",
-			Help: "Attempts that ended by rescheduling the task, by what held it back.",
-		}, []string{"policy", "held_by"}),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rampmeter_refused_total",
-			Help: "Tasks archived because they lack an attribute or can never pass.",
-		}, []string{"policy"}),
-		overloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rampmeter_overload_total",
-			Help: "Tasks whose start was too far ahead, by what was done with them: reject, drop or degrade.",
-		}, []string{"policy", "strategy"}),
-		rateLimits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rampmeter_rate_limited_total",
-			Help: "Calls the upstream refused because of its quota.",
-		}, []string{"policy"}),
-		upstream: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rampmeter_upstream_readings_total",
-			Help: "What responses said of quotas: heard, stale, absurd, malformed, or unmatched by a limit.",
-		}, []string{"policy", "result"}),
+		deferrals: counter("rampmeter_deferred_total",
+			"Attempts that ended by rescheduling the task, by what held it back.", "held_by"),
+		refusals: counter("rampmeter_refused_total",
+			"Tasks archived because they lack an attribute or can never pass."),
+		overloads: counter("rampmeter_overload_total",
+			"Tasks whose start was too far ahead, by what was done with them: reject, drop or degrade.", "strategy"),
+		rateLimits: counter("rampmeter_rate_limited_total",
+			"Calls the upstream refused because of its quota."),
+		upstream: counter("rampmeter_upstream_readings_total",
+			"What responses said of quotas: heard, stale, absurd, malformed, or unmatched by a limit.", "result"),
 		allowed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "rampmeter_upstream_limit",
 			Help: "What the upstream last said a limit's quota is.",
 		}, []string{"policy", "limit"}),
-		cuts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rampmeter_upstream_slowdowns_total",
-			Help: "How often refusals that do not say until when cut the rate.",
-		}, []string{"policy"}),
+		cuts: counter("rampmeter_upstream_slowdowns_total",
+			"How often refusals that do not say until when cut the rate."),
 		// Named and valued as Prometheus's own are.
 		reload: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "rampmeter_policies_last_reload_successful",

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -20,15 +20,10 @@ import (
 // policy.
 func checkFallbacks(policies *policy.Config, fallbacks map[string]asynq.Handler) error {
 	problems := []error{checkDegrading(policies, fallbacks)}
-	var strangers []string
-	for name := range fallbacks {
+	for _, name := range slices.Sorted(maps.Keys(fallbacks)) {
 		if policies.Policy(name) == nil {
-			strangers = append(strangers, fmt.Sprintf("%q", name))
+			problems = append(problems, fmt.Errorf("worker: there is a fallback for %q, but no such policy", name))
 		}
-	}
-	if len(strangers) > 0 {
-		slices.Sort(strangers)
-		problems = append(problems, fmt.Errorf("worker: there is a fallback for %s, but no such policy", strings.Join(strangers, ", ")))
 	}
 	return errors.Join(problems...)
 }
@@ -108,14 +103,13 @@ func (a *attempt) longestWait(ctx context.Context) time.Duration {
 // run, and asks again if the task is to stand in line nevertheless.
 func (a *attempt) overloaded(ctx context.Context, overload *throttle.OverloadError) error {
 	strategy := a.strategy(ctx, overload)
-	if strategy == policy.OverloadPark {
-		if overload.Deadline.IsZero() && a.onOverload != nil && !a.parks {
-			a.parks, a.lastCall = true, false
-			return a.admit(ctx)
-		}
+	switch {
+	case strategy == policy.OverloadPark && overload.Deadline.IsZero() && a.onOverload != nil && !a.parks:
+		a.parks, a.lastCall = true, false
+		return a.admit(ctx)
+	case strategy == policy.OverloadPark:
 		strategy = policy.OverloadReject
-	}
-	if strategy == policy.OverloadDegrade && a.fallbacks[a.policy.Name] == nil {
+	case strategy == policy.OverloadDegrade && a.fallbacks[a.policy.Name] == nil:
 		a.log.Error("a policy degrades that has no fallback, task rejected; see MiddlewareConfig.Fallbacks",
 			zap.String("policy", a.policy.Name))
 		strategy = policy.OverloadReject

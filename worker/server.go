@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ const (
 
 // Server is an asynq server whose tasks keep to their policies.
 type Server struct {
-	config     ServerConfig
+	handler    asynq.Handler
 	client     redis.UniversalClient
 	middleware *Middleware
 	asynq      *asynq.Server
@@ -67,13 +68,11 @@ type Server struct {
 
 // NewServer returns a Server, or an error when config is incomplete or its
 // policies are invalid. It does not connect to Redis yet.
-func NewServer(config ServerConfig) (*Server, error) {
+func NewServer(config ServerConfig) (s *Server, err error) {
 	if config.Policies == nil && config.PoliciesFile != "" {
-		policies, err := policy.ReadFile(config.PoliciesFile)
-		if err != nil {
+		if config.Policies, err = policy.ReadFile(config.PoliciesFile); err != nil {
 			return nil, err
 		}
-		config.Policies = policies
 	}
 	if config.Redis == nil || config.Policies == nil || config.Handler == nil {
 		return nil, errors.New("worker: ServerConfig needs Redis, Handler, and Policies or a PoliciesFile")
@@ -84,49 +83,43 @@ func NewServer(config ServerConfig) (*Server, error) {
 	if config.ShutdownTimeout <= 0 {
 		config.ShutdownTimeout = defaultShutdownTimeout
 	}
-	if config.Logger == nil {
-		config.Logger = zap.NewNop()
-	}
+	config.Logger = cmp.Or(config.Logger, zap.NewNop())
 	client, err := connect(config.Redis)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, client: client}
-	if err := s.build(); err != nil {
-		_ = client.Close()
+	defer func() {
+		if err != nil {
+			_ = client.Close()
+		}
+	}()
+	limiter, err := throttle.New(client, config.Policies)
+	if err != nil {
 		return nil, err
 	}
-	return s, nil
-}
-
-func (s *Server) build() error {
-	limiter, err := throttle.New(s.client, s.config.Policies)
-	if err != nil {
-		return err
-	}
-	s.middleware, err = NewMiddleware(MiddlewareConfig{
+	middleware, err := NewMiddleware(MiddlewareConfig{
 		Limiter:      limiter,
-		PoliciesFile: s.config.PoliciesFile,
-		Attributes:   s.config.Attributes,
-		Logger:       s.config.Logger,
-		Registerer:   s.config.Registerer,
-		MaxRefusals:  s.config.MaxRefusals,
-		Fallbacks:    s.config.Fallbacks,
-		OnOverload:   s.config.OnOverload,
+		PoliciesFile: config.PoliciesFile,
+		Attributes:   config.Attributes,
+		Logger:       config.Logger,
+		Registerer:   config.Registerer,
+		MaxRefusals:  config.MaxRefusals,
+		Fallbacks:    config.Fallbacks,
+		OnOverload:   config.OnOverload,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.asynq = asynq.NewServerFromRedisClient(s.client, s.middleware.Configure(asynq.Config{
-		Concurrency:              s.config.Concurrency,
-		Queues:                   s.config.Queues,
-		ShutdownTimeout:          s.config.ShutdownTimeout,
-		ErrorHandler:             s.config.ErrorHandler,
-		Logger:                   asynqLogger{s.config.Logger.Named("asynq").Sugar()},
+	server := asynq.NewServerFromRedisClient(client, middleware.Configure(asynq.Config{
+		Concurrency:              config.Concurrency,
+		Queues:                   config.Queues,
+		ShutdownTimeout:          config.ShutdownTimeout,
+		ErrorHandler:             config.ErrorHandler,
+		Logger:                   asynqLogger{config.Logger.Named("asynq").Sugar()},
 		TaskCheckInterval:        taskCheckInterval,
 		DelayedTaskCheckInterval: delayedCheckInterval,
 	}))
-	return nil
+	return &Server{handler: config.Handler, client: client, middleware: middleware, asynq: server}, nil
 }
 
 // Run serves until ctx ends and then shuts down: waiting tasks are put back at
@@ -135,7 +128,7 @@ func (s *Server) build() error {
 func (s *Server) Run(ctx context.Context) error {
 	defer s.client.Close()
 	defer s.middleware.Close()
-	if err := s.asynq.Start(s.middleware.Wrap(s.config.Handler)); err != nil {
+	if err := s.asynq.Start(s.middleware.Wrap(s.handler)); err != nil {
 		return fmt.Errorf("worker: starting: %w", err)
 	}
 	<-ctx.Done()

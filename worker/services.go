@@ -14,6 +14,7 @@ import (
 type services struct {
 	mu       sync.Mutex
 	byPolicy map[string]*service
+	routes   []policy.Route // that are in force
 }
 
 // service is how one policy's line is served.
@@ -30,19 +31,9 @@ type service struct {
 // follow serves the policies that are in force, until ctx ends. The tasks of one that is
 // removed are recalled.
 func (d *dispatcher) follow(ctx context.Context) {
-	var before []policy.Route
 	for {
 		updated := d.limiter.Updated()
-		config := d.limiter.Config()
-		names := make([]string, len(config.Policies))
-		for i := range config.Policies {
-			names[i] = config.Policies[i].Name
-		}
-		if before != nil && !slices.Equal(before, config.Routes) {
-			d.served.reroute()
-		}
-		before = config.Routes
-		removed := d.served.become(names, func(name string, on *service) {
+		removed := d.served.become(d.limiter.Config(), func(name string, on *service) {
 			serving, stop := context.WithCancel(ctx)
 			on.stop = stop
 			d.ended.Go(func() { d.serve(serving, name, on) })
@@ -54,23 +45,27 @@ func (d *dispatcher) follow(ctx context.Context) {
 		select {
 		case <-updated:
 		case <-ctx.Done():
-			d.served.become(nil, nil)
+			d.served.become(new(policy.Config), nil)
 			return
 		}
 	}
 }
 
-// become ends the services of policies that are not among the names, starts those that
-// are missing, and tells the others that there was an update. It returns those that
-// ended.
-func (s *services) become(names []string, start func(string, *service)) (ended []string) {
+// become ends the services of policies that are not in config, starts those that are
+// missing, and tells the others that there was an update, and whether tasks which stand in
+// line may be another policy's now. It returns the names of those that ended.
+func (s *services) become(config *policy.Config, start func(string, *service)) (ended []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.byPolicy
-	s.byPolicy = make(map[string]*service, len(names))
-	for _, name := range names {
+	before, isRerouted := s.byPolicy, !slices.Equal(s.routes, config.Routes)
+	s.byPolicy, s.routes = make(map[string]*service, len(config.Policies)), config.Routes
+	for i := range config.Policies {
+		name := config.Policies[i].Name
 		on, known := before[name]
 		if known {
+			if isRerouted {
+				on.rerouted.Store(true)
+			}
 			tell(on.updated)
 			tell(on.recalls)
 		} else {
@@ -88,30 +83,38 @@ func (s *services) become(names []string, start func(string, *service)) (ended [
 	return ended
 }
 
-// reroute notes that tasks which stand in line may be another policy's now.
-func (s *services) reroute() {
+// of returns the service of a policy, or nil.
+func (s *services) of(policy string) *service {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, on := range s.byPolicy {
-		on.rerouted.Store(true)
-	}
+	return s.byPolicy[policy]
 }
 
 // nudge tells the service of a policy that there is something to do.
 func (s *services) nudge(policy string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if on := s.byPolicy[policy]; on != nil {
+	if on := s.of(policy); on != nil {
 		tell(on.nudged)
 	}
 }
 
 // hear tells the service of a policy how long a task held its slot.
 func (s *services) hear(policy string, held time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if on := s.byPolicy[policy]; on != nil {
+	if on := s.of(policy); on != nil {
 		on.tempo.hear(held)
+	}
+}
+
+// repeat calls do until ctx ends: at once, and each time after what it returned.
+func repeat(ctx context.Context, do func() time.Duration) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			timer.Reset(do())
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -91,15 +92,12 @@ func (s *spares) grant(ctx context.Context, deferred *throttle.ThrottledError, a
 	now := time.Now()
 	record := spare{
 		Taken: now, Returns: now.Add(after), Queue: queue, ID: id,
-		Type: info.Type, Payload: info.Payload, Headers: map[string]string{},
+		Type: info.Type, Payload: info.Payload, Headers: map[string]string{
+			HeaderSpare: fmt.Sprintf("%d/%d", info.Retried, info.MaxRetry),
+		},
 		Timeout: info.Timeout, Deadline: info.Deadline, Retention: info.Retention,
 	}
-	for name, value := range info.Headers {
-		record.Headers[name] = value
-	}
-	if _, again := record.Headers[HeaderSpare]; !again {
-		record.Headers[HeaderSpare] = fmt.Sprintf("%d/%d", info.Retried, info.MaxRetry)
-	}
+	maps.Copy(record.Headers, info.Headers) // which may tell of its retries already
 	text, err := json.Marshal(record)
 	if err != nil {
 		return err
@@ -128,11 +126,9 @@ func (s *spares) bringBack(ctx context.Context, record spare) {
 				zap.String("task_id", throttle.TaskName(record.Queue, record.ID)), zap.Error(err))
 			return
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
 	}
@@ -157,19 +153,13 @@ func (s *spares) enqueue(ctx context.Context, record spare) error {
 	return s.redis.HDel(ctx, spareKey, throttle.TaskName(record.Queue, record.ID)).Err()
 }
 
-// watch brings back, until ctx ends, tasks of processes that did not live to do it.
+// watch brings back, until ctx ends, tasks of processes that did not live to do it: at
+// once, for this may be the process that was killed, come back.
 func (s *spares) watch(ctx context.Context) {
-	timer := time.NewTimer(0) // this may be the process that was killed, come back
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			s.finishOthers(ctx)
-			timer.Reset(spareRound/2 + rand.N(spareRound))
-		case <-ctx.Done():
-			return
-		}
-	}
+	repeat(ctx, func() time.Duration {
+		s.finishOthers(ctx)
+		return spareRound/2 + rand.N(spareRound)
+	})
 }
 
 func (s *spares) finishOthers(ctx context.Context) {

@@ -1,6 +1,8 @@
 package worker_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -9,8 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
+	"github.com/rampmeter/rampmeter/worker"
 )
 
 // with returns the server's policies with another one for the tasks of a type.
@@ -149,4 +153,56 @@ func TestReroutedTasksAreNotWaitedFor(t *testing.T) {
 		assert.LessOrEqual(t, totals(t, metrics)["rampmeter_deferred_total"], 3.0*n, "once in each line")
 		assert.Len(t, ran.ran(), 1)
 	})
+}
+
+// A task may be recalled between its park and asynq's retry of it, when asynq says that it is
+// running: here in a middleware of the program around ours. It stands in no line by then, and
+// is woken all the same as soon as asynq has it back.
+func TestRecalledTaskThatIsStillRunning(t *testing.T) {
+	t.Parallel()
+	throttletest.EachServer(t, func(t *testing.T, redis *throttletest.Server) {
+		r := newTestServer(t, redis, policy.Policy{Limits: per(24 * time.Hour), MaxWait: -1})
+		_, err := r.limiter.Reserve(t.Context(), throttle.Request{Policy: "api"}) // which is all there is today
+		require.NoError(t, err)
+		middleware, err := worker.NewMiddleware(worker.MiddlewareConfig{Limiter: r.limiter, Logger: r.config.Logger})
+		require.NoError(t, err)
+		server := asynq.NewServer(r.redis, middleware.Configure(asynq.Config{Logger: r.config.Logger.Sugar(), ShutdownTimeout: time.Second}))
+		ran := newJournal()
+		inner, parked, goesOn := middleware.Wrap(ran), make(chan struct{}, 10), make(chan struct{})
+		require.NoError(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			err := inner.ProcessTask(ctx, task)
+			if errors.As(err, new(*throttle.ThrottledError)) {
+				parked <- struct{}{}
+				<-goesOn
+			}
+			return err
+		})))
+		t.Cleanup(func() {
+			server.Stop()
+			middleware.Drain()
+			server.Shutdown()
+			assert.NoError(t, middleware.Close())
+		})
+		calls := redis.Client().Subscribe(t.Context(), "rm:{api}/call")
+		defer calls.Close()
+		_, err = calls.Receive(t.Context()) // it listens
+		require.NoError(t, err)
+
+		r.enqueueFor(1, "a")
+		await(t, parked)
+		require.NoError(t, middleware.Update(r.instead(policy.Policy{Limits: perSecond(50, 1), Lane: "tenant", MaxWait: -1})))
+		await(t, calls.Channel()) // as for every task of which asynq says that it is running
+		close(goesOn)
+		ran.wait(t, 1)
+		r.allEnd()
+	})
+}
+
+func await[T any](t *testing.T, told <-chan T) {
+	t.Helper()
+	select {
+	case <-told:
+	case <-time.After(patience):
+		require.Fail(t, "nothing was told")
+	}
 }

@@ -80,10 +80,8 @@ func (m *Middleware) heard(report upstream.Report) {
 		return // it was removed while the call was under way
 	}
 	for name, learned := range report.Heard.Quotas {
-		for i := range policy.Limits {
-			if limit := &policy.Limits[i]; limit.Name == name {
-				m.learned(policy, limit, learned)
-			}
+		if limit := policy.Limit(name); limit != nil {
+			m.learned(policy, limit, learned)
 		}
 	}
 	if report.Heard.SlowedDown {

@@ -1,10 +1,8 @@
 package backlog
 
 import (
-	"context"
-	"fmt"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"sync"
@@ -28,33 +26,18 @@ type call struct {
 // api is somebody else's: it records calls and refuses none. A call takes as long as
 // its path says, as in /200ms. It is safe for concurrent use.
 type api struct {
-	url    string
-	server *http.Server
-	ended  chan struct{}
+	server *httptest.Server
 
 	mu    sync.Mutex
 	calls []call // in order of arrival
 	last  time.Time
 }
 
-// listenAPI serves an API on a free port until its close is called.
-func listenAPI(ctx context.Context) (*api, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("starting the API: %w", err)
-	}
-	a := &api{url: "http://" + listener.Addr().String() + "/", ended: make(chan struct{})}
-	a.server = &http.Server{Handler: a, ReadHeaderTimeout: 5 * time.Second}
-	go func() {
-		defer close(a.ended)
-		_ = a.server.Serve(listener) // returns when close closes it
-	}()
-	return a, nil
-}
-
-func (a *api) close() {
-	_ = a.server.Close()
-	<-a.ended
+// listenAPI serves an API on a free port. The caller closes its server.
+func listenAPI() *api {
+	a := &api{}
+	a.server = httptest.NewServer(a)
+	return a
 }
 
 // ServeHTTP records a call.

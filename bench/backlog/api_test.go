@@ -15,10 +15,9 @@ import (
 
 func TestAPIRecordsWhatHandlersTell(t *testing.T) {
 	t.Parallel()
-	a, err := listenAPI(t.Context())
-	require.NoError(t, err)
-	defer a.close()
-	handler := newCaller(&job{API: a.url, Concurrency: 1})
+	a := listenAPI()
+	defer a.server.Close()
+	handler := newCaller(&job{API: a.server.URL, Concurrency: 1})
 	defer handler.http.CloseIdleConnections()
 
 	before := time.Now().Truncate(time.Microsecond)
@@ -42,10 +41,9 @@ func TestAPIRecordsWhatHandlersTell(t *testing.T) {
 
 func TestAPIRefusesWhatIsNoTask(t *testing.T) {
 	t.Parallel()
-	a, err := listenAPI(t.Context())
-	require.NoError(t, err)
-	defer a.close()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+"?task=first", nil)
+	a := listenAPI()
+	defer a.server.Close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.server.URL+"/?task=first", nil)
 	require.NoError(t, err)
 	client := &http.Client{}
 	defer client.CloseIdleConnections()

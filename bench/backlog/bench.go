@@ -3,51 +3,62 @@ package backlog
 import (
 	"context"
 	"errors"
-
-	"github.com/redis/go-redis/v9"
+	"io"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
+// benchmark measures what the options ask for. Tables come as they are made, JSON when all
+// is known.
+func benchmark(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
+	session, err := harness.Open(ctx, o.redis, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	bench := &bench{Session: session, options: o, tables: stdout}
+	if o.json {
+		bench.tables = io.Discard
+	}
+	report, err := bench.run(ctx)
+	err = errors.Join(report.failed(), err)
+	if o.json {
+		return errors.Join(harness.WriteJSON(stdout, report), err)
+	}
+	return err
+}
+
 // bench is one run: scenarios, in each of which the contenders take turns.
 type bench struct {
-	redis    *redis.Options
-	options  *options
-	progress *harness.Progress
-	// head is called before the first scenario, table after each.
-	head  func(*report) error
-	table func(*section) error
+	*harness.Session
+
+	options *options
+	tables  io.Writer
 
 	bullMQ      *bullMQFiles // once it is installed
 	withoutBull error        // why it can not be
 }
 
-// run measures until all is measured or ctx ends, and leaves the database empty.
-// With an error comes the report of what was measured until then.
-func (b *bench) run(ctx context.Context) (_ *report, err error) {
-	admin := redis.NewClient(b.redis)
-	defer admin.Close()
-	defer func() {
-		err = errors.Join(err, admin.FlushDB(context.WithoutCancel(ctx)).Err())
-		b.progress.Clear()
-	}()
+// run measures until all is measured or ctx ends. With an error comes the report of what
+// was measured until then.
+func (b *bench) run(ctx context.Context) (*report, error) {
 	report := &report{
-		Redis:       harness.RedisVersion(ctx, admin),
+		Redis:       b.Version,
 		Workers:     b.options.workers,
 		Concurrency: b.options.concurrency,
 		Rounds:      b.options.rounds,
 	}
-	if err := b.head(report); err != nil {
+	if err := report.writeHead(b.tables); err != nil {
 		return report, err
 	}
-	b.progress.Total = len(b.options.chosen) * len(b.options.contenders()) * b.options.rounds
+	b.Progress.Total = len(b.options.chosen) * len(b.options.contenders()) * b.options.rounds
 	for _, s := range b.options.chosen {
 		section := newSection(s)
 		report.Scenarios = append(report.Scenarios, section)
 		b.enter(ctx, section)
 		err := b.measure(ctx, section)
-		b.progress.Clear()
-		if err := errors.Join(b.table(section), err); err != nil {
+		b.Progress.Clear()
+		if err := errors.Join(section.writeText(b.tables), err); err != nil {
 			return report, err
 		}
 	}
@@ -60,7 +71,7 @@ func (b *bench) enter(ctx context.Context, section *section) {
 	for _, c := range b.options.contenders() {
 		if reason := b.unfit(ctx, c, section.scenario); reason != "" {
 			section.LeftOut = append(section.LeftOut, c.name+": "+reason)
-			b.progress.Finished += b.options.rounds
+			b.Progress.Finished += b.options.rounds
 			continue
 		}
 		section.Results = append(section.Results, &result{Name: c.name, contender: c})
@@ -73,7 +84,7 @@ func (b *bench) unfit(ctx context.Context, c *contender, s *scenario) string {
 		return reason
 	}
 	if b.bullMQ == nil && b.withoutBull == nil {
-		b.progress.Show("installing BullMQ")
+		b.Progress.Show("installing BullMQ")
 		b.bullMQ, b.withoutBull = installBullMQ(ctx)
 	}
 	if b.withoutBull != nil {
@@ -89,7 +100,7 @@ func (b *bench) measure(ctx context.Context, section *section) error {
 		for _, r := range section.Results {
 			t := &turn{
 				scenario: section.scenario, contender: r.contender,
-				options: b.options, redis: b.redis, bullMQ: b.bullMQ, progress: b.progress,
+				options: b.options, Session: b.Session, bullMQ: b.bullMQ,
 			}
 			err := t.run(ctx)
 			if ctx.Err() != nil {
@@ -100,7 +111,7 @@ func (b *bench) measure(ctx context.Context, section *section) error {
 			} else {
 				r.turns = append(r.turns, t)
 			}
-			b.progress.Finished++
+			b.Progress.Finished++
 		}
 	}
 	return nil

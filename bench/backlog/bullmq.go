@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // The release of BullMQ that takes part, and of the client that it was made with.
@@ -67,22 +69,9 @@ func lastLine(text []byte) []byte {
 	return text[bytes.LastIndexByte(text, '\n')+1:]
 }
 
-// workerCommand runs the script as a worker: the same job, the same words.
-func (b *bullMQFiles) workerCommand(j *job) (func(context.Context) *exec.Cmd, error) {
-	text, err := json.Marshal(j)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) *exec.Cmd {
-		command := exec.CommandContext(ctx, b.node, b.script)
-		command.Env = append(os.Environ(), jobVariable+"="+string(text))
-		return command
-	}, nil
-}
-
 // enqueue has the script fill the queue.
 func (b *bullMQFiles) enqueue(ctx context.Context, redis *redis.Options, lanes []lane, first int) error {
-	text, err := json.Marshal(map[string]any{"redis": uri(redis), "first": first, "lanes": lanes})
+	text, err := json.Marshal(map[string]any{"redis": harness.URI(redis), "first": first, "lanes": lanes})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -33,7 +34,7 @@ func measured(t *testing.T, args ...string) []*section {
 	server := throttletest.Redis(t)
 	var stdout, stderr strings.Builder
 	code := Run(t.Context(), append([]string{"-redis", server.URI(), "-json"}, args...), none, &stdout, &stderr)
-	require.Equal(t, harness.ExitOK, code, stderr.String())
+	require.Equal(t, program.OK, code, stderr.String())
 	assert.Zero(t, server.Client().DBSize(t.Context()).Val(), "a bench leaves nothing behind")
 	var got report
 	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
@@ -96,25 +97,36 @@ func TestRunTellsOfArchivedTasks(t *testing.T) {
 	assert.InDelta(t, 19, putOff.Figures["archived"], 1e-9, "all but the one of the burst")
 	waiting := measured(t, "-scenarios", "last-attempt", "-tasks", "20", "-rate", "100/s", "-only", "waiting")[0].Results[0]
 	assert.Zero(t, waiting.Figures["archived"])
-	assert.InDelta(t, 1, waiting.Figures["attempts_per_task"], 1e-9, "what spent the retries is not counted")
+	assert.InDelta(t, 1, waiting.Figures["attempts_per_task"], 1e-9)
+}
+
+// onFirstWrite does something when the first is written to it.
+type onFirstWrite struct {
+	strings.Builder
+
+	do func()
+}
+
+func (w *onFirstWrite) Write(p []byte) (int, error) {
+	w.do()
+	return w.Builder.Write(p)
 }
 
 func TestInterruptedRunTellsWhatItHas(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
+	session, err := harness.Open(t.Context(), server.URI(), io.Discard)
+	require.NoError(t, err)
 	require.NoError(t, server.Client().Set(t.Context(), "left", 1, time.Hour).Err())
 	ctx, cancel := context.WithCancel(t.Context())
-	o, err := parseOptions([]string{"-only", "waiting"}, none)
+	o, err := command.Parse([]string{"-only", "waiting"}, none)
 	require.NoError(t, err)
-	tables := 0
-	b := &bench{
-		redis: server.Options(), options: o, progress: harness.NewProgress(io.Discard),
-		head:  func(*report) error { cancel(); return nil },
-		table: func(*section) error { tables++; return nil },
-	}
+	tables := &onFirstWrite{do: cancel}
+	b := &bench{Session: session, options: o, tables: tables}
 	got, err := b.run(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotNil(t, got)
-	assert.Equal(t, 1, tables)
+	assert.Contains(t, tables.String(), "\none-lane: ")
+	require.NoError(t, session.Close())
 	assert.Zero(t, server.Client().DBSize(t.Context()).Val(), "a bench leaves nothing behind")
 }

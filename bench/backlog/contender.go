@@ -67,9 +67,9 @@ func (c *contender) unfit(s *scenario) string {
 		return "a limit for each tenant is not in its free edition"
 	case c.kind == bullMQ && s.limit.Algorithm == policy.Concurrency:
 		return "its limit of jobs at once needs no limiter"
-	case c.kind == bullMQ && s.spent:
+	case c.kind == bullMQ && s.lastAttempt:
 		return "its limiter holds jobs back before they are attempted"
-	case c.atOnce && s.spent:
+	case c.atOnce && s.lastAttempt:
 		return "its producer puts tasks into line before they are attempted"
 	}
 	return ""

@@ -34,7 +34,7 @@ func (t *turn) perTask(sum int, before func(*parking) int) (float64, bool) {
 }
 
 func commandsPerEnqueue(t *turn) (float64, bool) {
-	return t.seen.perEnqueue, !t.scenario.spent
+	return t.seen.perEnqueue, true
 }
 
 func commandsPerWake(t *turn) (float64, bool) {

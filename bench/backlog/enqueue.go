@@ -2,12 +2,10 @@ package backlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -23,34 +21,34 @@ func (t *turn) enqueue(ctx context.Context, lanes []lane, first int) error {
 		return nil
 	}
 	if t.contender.kind == bullMQ {
-		return t.bullMQ.enqueue(ctx, t.redis, lanes, first)
+		return t.bullMQ.enqueue(ctx, t.Redis, lanes, first)
 	}
+	connection := redis.NewClient(t.Redis)
+	defer connection.Close()
 	if t.contender.atOnce {
-		return t.enqueueBatch(ctx, lanes, first)
+		return t.enqueueBatch(ctx, connection, lanes, first)
 	}
-	client := asynq.NewClient(connection(t.redis))
-	defer client.Close()
+	client := asynq.NewClientFromRedisClient(connection)
+	var options []asynq.Option
+	if t.scenario.lastAttempt {
+		options = []asynq.Option{asynq.MaxRetry(0)}
+	}
 	number := first
 	for _, lane := range lanes {
 		attributes := map[string]string{tenantAttribute: lane.Name}
 		for range lane.Tasks {
-			task := asynq.NewTaskWithHeaders(taskType, []byte(strconv.Itoa(number)), attributes, t.scenario.retries(number)...)
+			task := asynq.NewTaskWithHeaders(taskType, []byte(strconv.Itoa(number)), attributes, options...)
 			if _, err := client.EnqueueContext(ctx, task); err != nil {
 				return err
 			}
 			number++
 		}
 	}
-	if t.scenario.spent {
-		return t.spend(ctx)
-	}
 	return nil
 }
 
 // enqueueBatch does the same by Rampmeter's producer, as a batch.
-func (t *turn) enqueueBatch(ctx context.Context, lanes []lane, first int) error {
-	client := redis.NewClient(t.redis)
-	defer client.Close()
+func (t *turn) enqueueBatch(ctx context.Context, client *redis.Client, lanes []lane, first int) error {
 	policies, err := policy.Parse("policies.yaml", []byte(t.contender.policiesFile(t.scenario.limit)))
 	if err != nil {
 		return err
@@ -77,7 +75,7 @@ func (t *turn) enqueueBatch(ctx context.Context, lanes []lane, first int) error 
 
 // portions are what is enqueued before the workers go, and what is while they work.
 func (t *turn) portions() (before, during []lane) {
-	if !t.options.during || t.scenario.spent {
+	if !t.options.during {
 		return t.scenario.lanes, nil
 	}
 	for _, l := range t.scenario.lanes {
@@ -90,15 +88,15 @@ func (t *turn) portions() (before, during []lane) {
 
 // enqueueBefore measures what enqueueing costs Redis.
 func (t *turn) enqueueBefore(ctx context.Context, lanes []lane) error {
-	before, err := t.meter.commands(ctx)
+	before, err := t.Meter.Spent(ctx)
 	if err != nil {
 		return err
 	}
 	if err := t.enqueue(ctx, lanes, 0); err != nil {
 		return fmt.Errorf("enqueueing: %w", err)
 	}
-	after, err := t.meter.commands(ctx)
-	t.seen.perEnqueue = float64(after-before) / float64(tasksOf(lanes))
+	after, err := t.Meter.Spent(ctx)
+	t.seen.perEnqueue = float64(after.Sub(before).Commands) / float64(tasksOf(lanes))
 	return err
 }
 
@@ -114,69 +112,5 @@ func (t *turn) enqueueDuring(ctx context.Context, lanes []lane) (<-chan error, f
 
 // discount takes off the count what enqueueing during the turn has cost.
 func (t *turn) discount(lanes []lane) {
-	t.meter.aside += int64(t.seen.perEnqueue * float64(tasksOf(lanes)))
-}
-
-// retries are a task's options.
-func (s *scenario) retries(number int) []asynq.Option {
-	if !s.spent {
-		return nil
-	}
-	return []asynq.Option{asynq.MaxRetry(number % 2)}
-}
-
-// spend lets every task that has a retry fail once, in truth, and puts them back
-// into the queue. Those without one stay where they are: they are put off to a
-// queue of their own while the others fail.
-func (t *turn) spend(ctx context.Context) error {
-	inspector := asynq.NewInspector(connection(t.redis))
-	defer inspector.Close()
-	tasks, err := inspector.ListPendingTasks("default", asynq.PageSize(t.seen.tasks))
-	if err != nil {
-		return err
-	}
-	for _, task := range tasks {
-		if task.MaxRetry == 0 {
-			if err := inspector.ArchiveTask("default", task.ID); err != nil {
-				return err
-			}
-		}
-	}
-	if err := failOnce(ctx, connection(t.redis), inspector); err != nil {
-		return err
-	}
-	if _, err := inspector.RunAllArchivedTasks("default"); err != nil {
-		return err
-	}
-	_, err = inspector.RunAllRetryTasks("default")
-	return err
-}
-
-// failOnce runs every pending task, which fails, until none is left.
-func failOnce(ctx context.Context, connection asynq.RedisConnOpt, inspector *asynq.Inspector) error {
-	server := asynq.NewServer(connection, asynq.Config{
-		Concurrency: 20, LogLevel: asynq.FatalLevel,
-		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
-	})
-	failure := errors.New("the failure that spends a retry")
-	if err := server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return failure })); err != nil {
-		return err
-	}
-	defer server.Shutdown()
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		info, err := inspector.GetQueueInfo("default")
-		if err != nil {
-			return err
-		}
-		if info.Pending+info.Active == 0 {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("spending retries: %w", ctx.Err())
-		}
-	}
+	t.Meter.Discount(int64(t.seen.perEnqueue * float64(tasksOf(lanes))))
 }

@@ -1,26 +1,20 @@
 package backlog
 
 import (
-	"bufio"
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // fleet is the worker processes of one turn, and what they have told. It is safe
 // for concurrent use.
 type fleet struct {
-	workers []*process
+	workers []*program.Worker
 	readers sync.WaitGroup
-	end     context.CancelFunc
 
 	mu       sync.Mutex
 	tempo    []pulse
@@ -28,9 +22,7 @@ type fleet struct {
 	done     int
 	seen     []bool // by the number of the task
 	distinct int    // how many are seen
-	ready    int
-	lost     error // why a worker ended by itself
-	changed  chan struct{}
+	lost     error  // why a worker ended by itself
 }
 
 // pulse is how many attempts a worker told of at a time, in tenths of a second.
@@ -39,89 +31,42 @@ type pulse struct {
 	attempts int
 }
 
-// process is one worker.
-type process struct {
-	command *exec.Cmd
-	stdin   io.WriteCloser
-	stderr  bytes.Buffer
-}
-
-// killAfter is how long a worker process may take to end.
-const killAfter = 15 * time.Second
-
 // startFleet starts so many worker processes and returns when all of them wait to
 // go. The caller stops it.
-func startFleet(n, tasks int, command func(context.Context) *exec.Cmd) (*fleet, error) {
-	// Not the run's context: workers end in their own time when the turn does.
-	ctx, end := context.WithCancel(context.Background())
-	f := &fleet{end: end, seen: make([]bool, tasks), changed: make(chan struct{}, 1)}
+func startFleet(n, tasks int, start func() (*program.Worker, error)) (*fleet, error) {
+	f := &fleet{seen: make([]bool, tasks)}
 	for range n {
-		if err := f.add(command(ctx)); err != nil {
+		w, err := start()
+		if err != nil {
 			return nil, errors.Join(err, f.stop())
 		}
+		f.workers = append(f.workers, w)
 	}
-	patience := time.NewTimer(killAfter)
-	defer patience.Stop()
-	for {
-		f.mu.Lock()
-		ready, lost := f.ready, f.lost
-		f.mu.Unlock()
-		switch {
-		case lost != nil:
-			return nil, errors.Join(lost, f.stop())
-		case ready == n:
-			return f, nil
-		}
-		select {
-		case <-f.changed:
-		case <-patience.C:
-			return nil, errors.Join(fmt.Errorf("the workers were not ready in %s", killAfter), f.stop())
+	defer time.AfterFunc(program.KillAfter, f.end).Stop()
+	for _, w := range f.workers {
+		var ready word
+		if err := w.Words.Decode(&ready); err != nil {
+			return nil, errors.Join(w.Failed(fmt.Errorf("was not ready to go: %w", err)), f.stop())
 		}
 	}
-}
-
-// add starts one process and reads what it tells.
-func (f *fleet) add(command *exec.Cmd) error {
-	p := &process{command: command}
-	stdout, err := command.StdoutPipe()
-	if err != nil {
-		return err
+	for _, w := range f.workers {
+		f.readers.Go(func() { f.listen(w) })
 	}
-	if p.stdin, err = command.StdinPipe(); err != nil {
-		return err
-	}
-	command.Stderr = &p.stderr
-	command.Cancel = p.stdin.Close // which is what a worker ends at
-	command.WaitDelay = killAfter
-	// The terminal's Ctrl-C is for this process; it stops its workers itself.
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := command.Start(); err != nil {
-		return fmt.Errorf("starting a worker: %w", err)
-	}
-	f.workers = append(f.workers, p)
-	f.readers.Go(func() { f.listen(p, stdout) })
-	return nil
+	return f, nil
 }
 
 // listen hears a worker out.
-func (f *fleet) listen(p *process, stdout io.Reader) {
-	words := json.NewDecoder(bufio.NewReader(stdout))
+func (f *fleet) listen(from *program.Worker) {
 	for {
 		var w word
-		err := words.Decode(&w)
+		err := from.Words.Decode(&w)
 		f.mu.Lock()
-		if err != nil {
-			if f.lost == nil {
-				f.lost = fmt.Errorf("worker process %d ended: %w", p.command.Process.Pid, err)
-			}
-		} else {
+		if err == nil {
 			f.hear(w)
+		} else if f.lost == nil {
+			f.lost = from.Failed(fmt.Errorf("ended: %w", err))
 		}
 		f.mu.Unlock()
-		select {
-		case f.changed <- struct{}{}:
-		default:
-		}
 		if err != nil {
 			return
 		}
@@ -130,9 +75,6 @@ func (f *fleet) listen(p *process, stdout io.Reader) {
 
 // hear adds up. It needs the lock.
 func (f *fleet) hear(w word) {
-	if w.Ready {
-		f.ready++
-	}
 	f.tempo = append(f.tempo, pulse{time.Now(), len(w.Attempts)})
 	f.attempts += len(w.Attempts)
 	f.done += w.Done
@@ -146,9 +88,9 @@ func (f *fleet) hear(w word) {
 
 // goAhead lets the workers begin.
 func (f *fleet) goAhead() error {
-	for _, p := range f.workers {
-		if _, err := io.WriteString(p.stdin, "go\n"); err != nil {
-			return fmt.Errorf("worker process %d: %w", p.command.Process.Pid, err)
+	for _, w := range f.workers {
+		if _, err := io.WriteString(w.Stdin, "go\n"); err != nil {
+			return w.Failed(err)
 		}
 	}
 	return nil
@@ -161,32 +103,20 @@ func (f *fleet) told() (attempts, distinct, done int, err error) {
 	return f.attempts, f.distinct, f.done, f.lost
 }
 
-// stop ends the workers and waits for them, at most killAfter.
+// end tells the workers to end.
+func (f *fleet) end() {
+	for _, w := range f.workers {
+		w.End()
+	}
+}
+
+// stop ends the workers and waits for them, at most program.KillAfter.
 func (f *fleet) stop() error {
 	f.end()
 	f.readers.Wait()
-	var failed []error
-	for _, p := range f.workers {
-		if err := p.command.Wait(); err != nil && !errors.Is(err, context.Canceled) { // we asked it to
-			failed = append(failed, fmt.Errorf("worker process %d: %w: %s", p.command.Process.Pid, err, bytes.TrimSpace(p.stderr.Bytes())))
-		}
+	var errs []error
+	for _, w := range f.workers {
+		errs = append(errs, w.Stop())
 	}
-	return errors.Join(failed...)
-}
-
-// workerCommand runs this program as a worker.
-func workerCommand(j *job) (func(context.Context) *exec.Cmd, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding this program: %w", err)
-	}
-	text, err := json.Marshal(j)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) *exec.Cmd {
-		command := exec.CommandContext(ctx, self)
-		command.Env = append(os.Environ(), jobVariable+"="+string(text))
-		return command
-	}, nil
+	return errors.Join(errs...)
 }

@@ -1,18 +1,19 @@
 package backlog
 
 import (
-	"context"
-	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // shell is a worker that is a script.
-func shell(script string) func(context.Context) *exec.Cmd {
-	return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, "sh", "-c", script) }
+func shell(script string) func() (*program.Worker, error) {
+	return func() (*program.Worker, error) { return program.StartWorker(jobVariable, nil, "sh", "-c", script) }
 }
 
 func TestFleetAddsUpWhatWorkersTell(t *testing.T) {
@@ -23,18 +24,17 @@ func TestFleetAddsUpWhatWorkersTell(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, done, "they wait to go")
 	require.NoError(t, f.goAhead())
-	for done < 6 {
-		<-f.changed
-		_, _, done, err = f.told()
-		require.NoError(t, err)
-	}
-	attempts, distinct, _, err := f.told()
+	var attempts, distinct int
+	require.Eventually(t, func() bool {
+		attempts, distinct, done, err = f.told()
+		return done == 6 || err != nil
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, err)
 	assert.Equal(t, 8, attempts)
 	assert.Equal(t, 2, distinct, "task 9 is not one of ours")
 	require.NoError(t, f.stop())
 	assert.Equal(t, 10, f.attempts, "what they said last counts")
-	assert.Len(t, f.tempo, 6)
+	assert.Len(t, f.tempo, 4)
 }
 
 func TestFleetTellsWhyAWorkerEnded(t *testing.T) {
@@ -45,10 +45,10 @@ func TestFleetTellsWhyAWorkerEnded(t *testing.T) {
 	f, err := startFleet(1, 1, shell(`echo '{"ready":true}'; read go; exit 4`))
 	require.NoError(t, err)
 	require.NoError(t, f.goAhead())
-	for err == nil {
-		<-f.changed
+	require.Eventually(t, func() bool {
 		_, _, _, err = f.told()
-	}
+		return err != nil
+	}, time.Minute, time.Millisecond)
 	require.ErrorContains(t, err, "ended")
 	require.ErrorContains(t, f.stop(), "exit status 4")
 }

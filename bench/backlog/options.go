@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,7 +17,7 @@ import (
 type options struct {
 	redis       string
 	scenarios   string
-	only        string
+	only        regexp.Regexp
 	tasks       int
 	rate        string
 	burst       int
@@ -31,8 +30,7 @@ type options struct {
 	quick       bool
 	json        bool
 
-	chosen  []*scenario
-	pattern *regexp.Regexp
+	chosen []*scenario
 }
 
 // quickShare is which part of the tasks -quick leaves.
@@ -41,12 +39,18 @@ const quickShare = 20
 // mostTasks is the largest backlog.
 const mostTasks = 1_000_000
 
-func newFlags(o *options) *flag.FlagSet {
-	flags := flag.NewFlagSet("bench backlog", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+// command measures backlogs.
+var command = harness.Command[options]{
+	Name: "bench backlog", Help: help(), Flags: tieFlags, Check: check, Measure: benchmark,
+}
+
+// Run runs the command and returns its exit code.
+var Run = command.Run
+
+func tieFlags(flags *flag.FlagSet, o *options) {
 	flags.StringVar(&o.redis, "redis", "", "measure on the Redis at this `URI`, whose database must be empty, instead of starting one")
 	flags.StringVar(&o.scenarios, "scenarios", strings.Join(scenarioNames(), ","), "which scenarios: a `list`")
-	flags.StringVar(&o.only, "only", "", "measure only contenders whose name matches this `regexp`")
+	flags.TextVar(&o.only, "only", regexp.MustCompile(""), "measure only contenders whose name matches this `regexp`")
 	flags.IntVar(&o.tasks, "tasks", 0, fmt.Sprintf("how many tasks, up to %d; 0 means each scenario's own number", mostTasks))
 	flags.StringVar(&o.rate, "rate", "", "the limit's `rate`, as in 2000/s; empty means each scenario's own")
 	flags.IntVar(&o.burst, "burst", 0, "how many a token bucket lets start at once; 0 means a tenth of the rate's count")
@@ -59,44 +63,25 @@ func newFlags(o *options) *flag.FlagSet {
 	flags.DurationVar(&o.timeout, "timeout", 0, "end a turn that is not done by then; 0 means twice as long as the limit makes it, and half a minute")
 	flags.BoolVar(&o.quick, "quick", false, fmt.Sprintf("leave one of %d tasks in each scenario, to see that it works", quickShare))
 	flags.BoolVar(&o.json, "json", false, "print JSON instead of tables")
-	return flags
 }
 
-func parseOptions(args []string, getenv func(string) string) (*options, error) {
-	o := &options{}
-	if _, err := harness.ParseFlags(newFlags(o), args, getenv); err != nil {
-		return nil, err
-	}
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	return o, o.choose()
-}
-
-func (o *options) check() (err error) {
+func check(o *options, _ map[string]bool) error {
 	switch {
-	case o.tasks < 0 || o.tasks > mostTasks:
-		return fmt.Errorf("-tasks is %d, but must be from 0 to %d", o.tasks, mostTasks)
 	case o.tasks > 0 && o.quick:
 		return errors.New("-quick and -tasks both say how many tasks")
-	case o.burst < 0 || o.burst > mostTasks:
-		return fmt.Errorf("-burst is %d, but must be from 0 to %d", o.burst, mostTasks)
-	case o.rounds < 1:
-		return fmt.Errorf("-rounds is %d, but must be at least 1", o.rounds)
-	case o.workers < 1 || o.workers > 64:
-		return fmt.Errorf("-workers is %d, but must be from 1 to 64", o.workers)
-	case o.concurrency < 1 || o.concurrency > 10_000:
-		return fmt.Errorf("-concurrency is %d, but must be from 1 to 10000", o.concurrency)
 	case o.stopAfter < 0 || o.timeout < 0:
 		return errors.New("-for and -timeout must not be negative")
+	case len(o.contenders()) == 0:
+		return fmt.Errorf("-only: no contender matches %q", &o.only)
 	}
-	if o.pattern, err = regexp.Compile(o.only); err != nil {
-		return fmt.Errorf("-only: %w", err)
-	}
-	if len(o.contenders()) == 0 {
-		return fmt.Errorf("-only: no contender matches %q", o.only)
-	}
-	return nil
+	return cmp.Or(
+		harness.Within("tasks", o.tasks, 0, mostTasks),
+		harness.Within("burst", o.burst, 0, mostTasks),
+		harness.Within("rounds", o.rounds, 1, 0),
+		harness.Within("workers", o.workers, 1, 64),
+		harness.Within("concurrency", o.concurrency, 1, 10_000),
+		o.choose(),
+	)
 }
 
 // choose settles the scenarios and their sizes.
@@ -139,7 +124,7 @@ func (o *options) fit(s *scenario) error {
 }
 
 func (o *options) contenders() []*contender {
-	return slices.DeleteFunc(contenders(), func(c *contender) bool { return !o.pattern.MatchString(c.name) })
+	return slices.DeleteFunc(contenders(), func(c *contender) bool { return !o.only.MatchString(c.name) })
 }
 
 // timeoutOf is how long a turn of the scenario may last.
@@ -158,8 +143,9 @@ func scenarioNames() []string {
 	return names
 }
 
-func printHelp(w io.Writer) {
-	fmt.Fprint(w, `bench backlog measures what becomes of tasks that are more than their limit lets
+func help() string {
+	var text strings.Builder
+	text.WriteString(`bench backlog measures what becomes of tasks that are more than their limit lets
 start, side by side: asynq without a limit, with the usual retry-after error,
 BullMQ, and Rampmeter, waiting and parked.
 
@@ -170,15 +156,12 @@ BullMQ, and Rampmeter, waiting and parked.
 
 `)
 	for _, s := range scenarios() {
-		fmt.Fprintf(w, "  %-14s %6d tasks at %s: %s\n", s.name, s.tasks(), s.limit.rate(), s.about)
+		fmt.Fprintf(&text, "  %-14s %6d tasks at %s: %s\n", s.name, s.tasks(), s.limit.rate(), s.about)
 	}
-	fmt.Fprint(w, `
+	text.WriteString(`
 BullMQ needs node and npm, which installs it into .tools/ the first time; where
 they are missing it is left out. Each flag can also be given as an environment
 variable, such as RAMPMETER_TASKS for -tasks; the flag wins.
-
 `)
-	flags := newFlags(&options{})
-	flags.SetOutput(w)
-	flags.PrintDefaults()
+	return text.String()
 }

@@ -17,7 +17,7 @@ import (
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	o, err := parseOptions([]string{"-scenarios", "tenants, one-lane", "-rate", "100/2s", "-tasks", "1000", "-rounds", "3"},
+	o, err := command.Parse([]string{"-scenarios", "tenants, one-lane", "-rate", "100/2s", "-tasks", "1000", "-rounds", "3"},
 		func(name string) string {
 			return map[string]string{"RAMPMETER_ROUNDS": "5", "RAMPMETER_WORKERS": "4"}[name]
 		})
@@ -32,13 +32,13 @@ func TestOptions(t *testing.T) {
 	assert.Equal(t, limit{Algorithm: policy.TokenBucket, Count: 100, Period: 2 * time.Second, Burst: 10}, o.chosen[1].limit)
 	assert.Equal(t, 30*time.Second+2*o.chosen[1].ideal(), o.timeoutOf(o.chosen[1]))
 
-	o, err = parseOptions([]string{"-burst", "7"}, none)
+	o, err = command.Parse([]string{"-burst", "7"}, none)
 	require.NoError(t, err)
 	for _, s := range o.chosen {
 		assert.Equal(t, s.limit.Algorithm == policy.TokenBucket, s.limit.Burst == 7, s.name)
 	}
 
-	_, err = parseOptions([]string{"-h"}, none)
+	_, err = command.Parse([]string{"-h"}, none)
 	require.ErrorIs(t, err, flag.ErrHelp)
 	for name, tt := range map[string]struct {
 		args []string
@@ -61,7 +61,7 @@ func TestOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := parseOptions(tt.args, none)
+			_, err := command.Parse(tt.args, none)
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -78,7 +78,7 @@ func TestHelpNamesEveryScenario(t *testing.T) {
 
 func TestQuickLeavesEveryLimitSomethingToDo(t *testing.T) {
 	t.Parallel()
-	o, err := parseOptions([]string{"-quick"}, none)
+	o, err := command.Parse([]string{"-quick"}, none)
 	require.NoError(t, err)
 	for i, s := range o.chosen {
 		assert.Positive(t, s.ideal(), s.name)
@@ -131,7 +131,7 @@ func TestPoliciesFiles(t *testing.T) {
 
 func TestBullMQIsLeftOutWithTheReason(t *testing.T) {
 	t.Setenv("PATH", "")
-	b := &bench{options: &options{}, progress: &harness.Progress{}}
+	b := &bench{options: &options{}, Session: &harness.Session{Progress: &harness.Progress{}}}
 	c := contenderOf("BullMQ")
 	assert.Equal(t, "there is no node", b.unfit(t.Context(), c, scenarioOf("one-lane")))
 	assert.Contains(t, b.unfit(t.Context(), c, scenarioOf("per-tenant")), "free edition")

@@ -22,7 +22,7 @@ func inversions(t *turn) (float64, bool) {
 		}
 		last[c.tenant] = c.task
 	}
-	return float64(wrong) / float64(max(1, pairs)), pairs > 0 && !t.scenario.spent
+	return float64(wrong) / float64(max(1, pairs)), pairs > 0
 }
 
 // smallDone is when the last task of a small tenant was called.

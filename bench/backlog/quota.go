@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -207,16 +208,7 @@ func slotLateness(p float64) func(*turn) (float64, bool) {
 				late = append(late, max(0, c.began.Sub(c.slot)))
 			}
 		}
-		return percentile(late, p)
+		slices.Sort(late)
+		return harness.Percentile(late, p).Seconds() * 1000, len(late) > 0
 	}
-}
-
-// percentile is what p percent do not exceed, in milliseconds.
-func percentile(all []time.Duration, p float64) (float64, bool) {
-	if len(all) == 0 {
-		return 0, false
-	}
-	slices.Sort(all)
-	rank := int(math.Ceil(float64(len(all)) * p / 100))
-	return all[max(1, rank)-1].Seconds() * 1000, true
 }

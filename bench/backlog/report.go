@@ -1,10 +1,8 @@
 package backlog
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
@@ -92,10 +90,4 @@ func (r *report) failed() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (r *report) writeJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
 }

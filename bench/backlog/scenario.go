@@ -10,12 +10,11 @@ import (
 
 // scenario is a backlog and the limit that it meets.
 type scenario struct {
-	name  string
-	about string
-	limit limit
-	lanes []lane // in the order in which they are enqueued
-	// spent leaves tasks no retry: half have none, half have spent their only one.
-	spent bool
+	name        string
+	about       string
+	limit       limit
+	lanes       []lane // in the order in which they are enqueued
+	lastAttempt bool   // tasks have no retry
 }
 
 // lane is one tenant's tasks.
@@ -62,7 +61,7 @@ func scenarios() []*scenario {
 		{
 			name: "last-attempt", about: "tasks without a retry left, before a token bucket",
 			limit: limit{Algorithm: policy.TokenBucket, Count: 20, Period: time.Second, Burst: 2},
-			lanes: []lane{{"big", 400}}, spent: true,
+			lanes: []lane{{"big", 400}}, lastAttempt: true,
 		},
 		{
 			name: "slots", about: "one queue of tasks before a concurrency limit",

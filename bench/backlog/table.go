@@ -7,12 +7,13 @@ import (
 	"slices"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // writeHead prints what holds for all tables.
 func (r *report) writeHead(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "Redis %s; %s with %s each; medians of %s.\n", r.Redis,
-		harness.Count(r.Workers, "worker"), harness.Count(r.Concurrency, "task"), harness.Count(r.Rounds, "turn"))
+		program.Counted(r.Workers, "worker"), program.Counted(r.Concurrency, "task"), program.Counted(r.Rounds, "turn"))
 	return err
 }
 

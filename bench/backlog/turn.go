@@ -4,27 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // turn is one contender in one scenario, once.
 type turn struct {
+	*harness.Session
+
 	scenario  *scenario
 	contender *contender
 	options   *options
-	redis     *redis.Options
 	bullMQ    *bullMQFiles // nil if it is not there
-	progress  *harness.Progress
 
-	meter *meter
 	api   *api
 	fleet *fleet
 	seen  observation
@@ -59,17 +57,11 @@ type parking struct {
 
 // run empties the database, fills the queue, and lets the workers have at it.
 func (t *turn) run(ctx context.Context) (err error) {
-	if t.meter, err = newMeter(ctx, t.redis); err != nil {
+	if err := t.Meter.Client.FlushDB(ctx).Err(); err != nil {
 		return err
 	}
-	defer t.meter.close()
-	if err := t.meter.client.FlushDB(ctx).Err(); err != nil {
-		return err
-	}
-	if t.api, err = listenAPI(ctx); err != nil {
-		return err
-	}
-	defer t.api.close()
+	t.api = listenAPI()
+	defer t.api.server.Close()
 
 	t.show("enqueueing")
 	t.seen.tasks = t.scenario.tasks()
@@ -92,13 +84,13 @@ func (t *turn) run(ctx context.Context) (err error) {
 	}
 	t.seen.calls = t.api.record()
 	t.seen.attempts, t.seen.tempo = t.fleet.attempts, t.fleet.tempo // nobody tells any more
-	return t.meter.client.FlushDB(ctx).Err()
+	return t.Meter.Client.FlushDB(ctx).Err()
 }
 
 // startFleet starts the worker processes; folder is for what they read.
-func (t *turn) startFleet(folder string) error {
+func (t *turn) startFleet(folder string) (err error) {
 	j := &job{
-		Kind: t.contender.kind, Redis: uri(t.redis), API: t.api.url + t.scenario.takes(), Concurrency: t.options.concurrency,
+		Kind: t.contender.kind, Redis: harness.URI(t.Redis), API: t.api.server.URL + "/" + t.scenario.takes(), Concurrency: t.options.concurrency,
 		Limit: t.scenario.limit, Intervals: t.contender.intervals, Spread: t.contender.spread,
 	}
 	if j.Kind == rampmeter {
@@ -107,16 +99,18 @@ func (t *turn) startFleet(folder string) error {
 			return err
 		}
 	}
-	command, err := workerCommand(j)
+	start := func() (*program.Worker, error) { return program.StartSelf(jobVariable, j) }
 	if j.Kind == bullMQ {
-		command, err = t.bullMQ.workerCommand(j)
+		start = func() (*program.Worker, error) {
+			return program.StartWorker(jobVariable, j, t.bullMQ.node, t.bullMQ.script)
+		}
 	}
-	if err != nil {
-		return err
-	}
-	t.fleet, err = startFleet(t.options.workers, t.seen.tasks, command)
+	t.fleet, err = startFleet(t.options.workers, t.seen.tasks, start)
 	return err
 }
+
+// ourKeys are all of Rampmeter's.
+const ourKeys = "rm:*"
 
 // lookEvery is how often to look.
 const lookEvery = 20 * time.Millisecond
@@ -126,7 +120,7 @@ var idleFor = 3 * time.Second
 
 // watch lets the workers go, enqueues the rest, and looks on until the turn is over.
 func (t *turn) watch(ctx context.Context, rest []lane) error {
-	before, err := t.meter.commands(ctx)
+	before, err := t.Meter.Spent(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,16 +148,13 @@ func (t *turn) watch(ctx context.Context, rest []lane) error {
 			return err
 		}
 	}
-	after, err := t.meter.commands(ctx)
-	if err != nil {
-		return err
-	}
-	t.seen.commands = after - before
-	return nil
+	after, err := t.Meter.Spent(ctx)
+	t.seen.commands = after.Sub(before).Commands
+	return err
 }
 
 // look takes down how things stand and reports whether the turn is over.
-func (t *turn) look(ctx context.Context, before int64) (over bool, err error) {
+func (t *turn) look(ctx context.Context, before harness.Spent) (over bool, err error) {
 	attempts, distinct, done, err := t.fleet.told()
 	if err != nil {
 		return true, err
@@ -192,17 +183,17 @@ func (t *turn) look(ctx context.Context, before int64) (over bool, err error) {
 }
 
 // park takes down that all tasks have been seen.
-func (t *turn) park(ctx context.Context, before int64, attempts, called int) error {
-	commands, err := t.meter.commands(ctx)
+func (t *turn) park(ctx context.Context, before harness.Spent, attempts, called int) error {
+	now, err := t.Meter.Spent(ctx)
 	if err != nil {
 		return err
 	}
-	t.seen.parked = &parking{at: time.Now(), commands: commands - before, attempts: attempts, called: called}
+	t.seen.parked = &parking{at: time.Now(), commands: now.Sub(before).Commands, attempts: attempts, called: called}
 	if t.contender.kind != rampmeter {
 		return nil
 	}
-	return t.meter.exclude(ctx, func() error {
-		t.seen.parked.bytes, err = t.meter.bytes(ctx)
+	return t.Meter.Exclude(ctx, func() error {
+		t.seen.parked.bytes, err = t.Meter.Memory(ctx, ourKeys, 1000)
 		return err
 	})
 }
@@ -226,10 +217,8 @@ func (t *turn) countArchived(ctx context.Context) error {
 	if t.contender.kind == bullMQ {
 		return nil
 	}
-	return t.meter.exclude(ctx, func() error {
-		inspector := asynq.NewInspector(connection(t.redis))
-		defer inspector.Close()
-		info, err := inspector.GetQueueInfo("default")
+	return t.Meter.Exclude(ctx, func() error {
+		info, err := asynq.NewInspectorFromRedisClient(t.Meter.Client).GetQueueInfo("default")
 		if err == nil {
 			t.seen.archived = info.Archived
 		}
@@ -238,7 +227,7 @@ func (t *turn) countArchived(ctx context.Context) error {
 }
 
 func (t *turn) show(what string) {
-	t.progress.Show("%s, %s: %s", t.scenario.name, t.contender.name, what)
+	t.Progress.Show("%s, %s: %s", t.scenario.name, t.contender.name, what)
 }
 
 func latest(a, b time.Time) time.Time {
@@ -246,24 +235,4 @@ func latest(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// connection is how asynq is told of a Redis.
-func connection(options *redis.Options) asynq.RedisClientOpt {
-	return asynq.RedisClientOpt{
-		Addr: options.Addr, Username: options.Username, Password: options.Password,
-		DB: options.DB, TLSConfig: options.TLSConfig,
-	}
-}
-
-// uri is how worker processes are told of it.
-func uri(options *redis.Options) string {
-	address := url.URL{Scheme: "redis", Host: options.Addr, Path: fmt.Sprintf("/%d", options.DB)}
-	if options.TLSConfig != nil {
-		address.Scheme = "rediss"
-	}
-	if options.Password != "" {
-		address.User = url.UserPassword(options.Username, options.Password)
-	}
-	return address.String()
 }

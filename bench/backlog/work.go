@@ -14,7 +14,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle"
 )
 
@@ -27,9 +27,9 @@ func Work(ctx context.Context, getenv func(string) string, stdin io.Reader, stdo
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "worker: %v\n", err)
-		return harness.ExitFailed
+		return program.Failed
 	}
-	return harness.ExitOK
+	return program.OK
 }
 
 func (j *job) work(ctx context.Context, stdin io.Reader, stdout io.Writer) error {

@@ -7,12 +7,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
-	ulule "github.com/ulule/limiter/v3"
-	ululestore "github.com/ulule/limiter/v3/drivers/store/redis"
 
+	"github.com/rampmeter/rampmeter/bench/internal/peers"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 )
 
@@ -82,39 +80,22 @@ func (j *job) openRetryAfter(connection asynq.RedisConnOpt, config asynq.Config,
 // shared is a well-known limiter on Redis for this limit: redis_rate, or ulule's
 // where the limit counts by windows, or a semaphore like asynq's own.
 func (l limit) shared(client *redis.Client) (gate, error) {
-	if l.Algorithm == policy.FixedWindow {
-		return l.ulule(client)
-	}
-	if l.Algorithm == policy.Concurrency {
+	open := peers.RedisRate
+	switch l.Algorithm {
+	case policy.Concurrency:
 		return l.semaphore(client), nil
+	case policy.FixedWindow:
+		open = peers.Ulule
 	}
-	limiter := redis_rate.NewLimiter(client)
-	rate := redis_rate.Limit{Rate: l.Count, Period: l.Period, Burst: l.Burst}
-	if rate.Burst == 0 {
-		rate.Burst = 1 // evenly: a burst of a count would allow two counts in a period
-	}
+	// Without a burst, evenly: one of a count would allow two counts in a period.
+	ask, err := open(client, peers.Limit{Count: l.Count, Period: l.Period, Burst: max(1, l.Burst)})
 	return gate{ask: func(ctx context.Context, key string) (time.Duration, error) {
-		result, err := limiter.Allow(ctx, key, rate)
-		if err != nil || result.Allowed > 0 {
+		answer, err := ask(ctx, key, 1)
+		if err != nil || answer.Granted {
 			return 0, err
 		}
-		return result.RetryAfter, nil
-	}}, nil
-}
-
-func (l limit) ulule(client *redis.Client) (gate, error) {
-	store, err := ululestore.NewStore(client)
-	if err != nil {
-		return gate{}, err
-	}
-	limiter := ulule.New(store, ulule.Rate{Period: l.Period, Limit: int64(l.Count)})
-	return gate{ask: func(ctx context.Context, key string) (time.Duration, error) {
-		result, err := limiter.Get(ctx, key)
-		if err != nil || !result.Reached {
-			return 0, err
-		}
-		return max(time.Millisecond, time.Until(time.Unix(result.Reset, 0))), nil
-	}}, nil
+		return max(time.Millisecond, answer.RetryAfter), nil
+	}}, err
 }
 
 // enter is how the semaphore of asynq's x/rate admits a task; that itself is made for

@@ -19,56 +19,34 @@ type options struct {
 	step    time.Duration
 }
 
-func newFlags(o *options) *flag.FlagSet {
-	flags := flag.NewFlagSet("bench conform", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.Uint64Var(&o.seed, "seed", 0, "tell other stories")
-	flags.IntVar(&o.stories, "stories", 20, "how many random stories to tell to each limiter")
-	flags.DurationVar(&o.step, "step", time.Microsecond, "the finest time that limiters must tell apart")
-	return flags
-}
-
-func parseOptions(args []string, getenv func(string) string) (*options, error) {
-	o := &options{}
-	if _, err := harness.ParseFlags(newFlags(o), args, getenv); err != nil {
-		return nil, err
-	}
-	switch {
-	case o.stories < 1:
-		return nil, fmt.Errorf("-stories is %d, but must be at least 1", o.stories)
-	case o.step < time.Microsecond || o.step > time.Second:
-		return nil, fmt.Errorf("-step is %s, but must be from 1us to 1s", o.step)
-	}
-	return o, nil
-}
-
-func printHelp(w io.Writer) {
-	fmt.Fprint(w, `bench conform tells which promises limiters keep, Rampmeter's and its peers'.
+// Run runs the command and returns its exit code.
+var Run = harness.Command[options]{
+	Name: "bench conform", Flags: tieFlags, Check: check, Measure: judgeAll,
+	Help: `bench conform tells which promises limiters keep, Rampmeter's and its peers'.
 
   go run . conform              to the microsecond
   go run . conform -step 1ms    as exactly as a millisecond tells
 
 Each flag can also be given as an environment variable, such as RAMPMETER_SEED
 for -seed; the flag wins.
+`,
+}.Run
 
-`)
-	flags := newFlags(&options{})
-	flags.SetOutput(w)
-	flags.PrintDefaults()
+func tieFlags(flags *flag.FlagSet, o *options) {
+	flags.Uint64Var(&o.seed, "seed", 0, "tell other stories")
+	flags.IntVar(&o.stories, "stories", 20, "how many random stories to tell to each limiter")
+	flags.DurationVar(&o.step, "step", time.Microsecond, "the finest time that limiters must tell apart")
 }
 
-// Run judges all contenders and returns the exit code. A broken promise is a finding,
-// not a failure.
-func Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	return harness.Command[*options]{
-		Name:    "bench conform",
-		Options: func() (*options, error) { return parseOptions(args, getenv) },
-		Help:    printHelp,
-		Measure: func(o *options) error { return judgeAll(ctx, o, stdout) },
-	}.Run(stdout, stderr)
+func check(o *options, _ map[string]bool) error {
+	if o.step < time.Microsecond || o.step > time.Second {
+		return fmt.Errorf("-step is %s, but must be from 1us to 1s", o.step)
+	}
+	return harness.Within("stories", o.stories, 1, 0)
 }
 
-func judgeAll(ctx context.Context, o *options, stdout io.Writer) error {
+// judgeAll judges all contenders. A broken promise is a finding, not a failure.
+func judgeAll(ctx context.Context, o *options, stdout, _ io.Writer) error {
 	all := contenders()
 	reports := make([]throttletest.Report, len(all))
 	for i, c := range all {
@@ -96,10 +74,10 @@ func (c *contender) judge(ctx context.Context, o *options) (throttletest.Report,
 	}
 	limiter := func(ctx context.Context, now time.Time, key string, cost int64) (throttletest.Answer, error) {
 		clock.Set(now)
-		a, err := ask(ctx, key, cost)
-		told := throttletest.Answer{Started: a.started, Never: a.never}
-		if !a.started && !a.never { // to the nearest step, for the sake of those that reckon in floats
-			told.RetryAt = now.Add(a.retryAfter.Round(o.step))
+		a, err := ask(ctx, key, int(cost))
+		told := throttletest.Answer{Started: a.Granted, Never: a.Never}
+		if !a.Granted && !a.Never { // to the nearest step, for the sake of those that reckon in floats
+			told.RetryAt = now.Add(a.RetryAfter.Round(o.step))
 		}
 		return told, err
 	}

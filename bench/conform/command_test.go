@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -19,7 +19,7 @@ func none(string) string { return "" }
 func TestEachContenderIsJudged(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr strings.Builder
-	require.Equal(t, harness.ExitOK, Run(t.Context(), []string{"-stories", "3"}, none, &stdout, &stderr), stderr.String())
+	require.Equal(t, program.OK, Run(t.Context(), []string{"-stories", "3"}, none, &stdout, &stderr), stderr.String())
 	verdicts := map[throttletest.Promise][]string{}
 	for line := range strings.Lines(stdout.String()) {
 		for _, p := range throttletest.Promises() {
@@ -47,7 +47,7 @@ func TestOptions(t *testing.T) {
 		"invalid value \"many\"": {"-seed", "many"},
 	} {
 		var stdout, stderr strings.Builder
-		assert.Equal(t, harness.ExitUsage, Run(t.Context(), args, none, &stdout, &stderr))
+		assert.Equal(t, program.Usage, Run(t.Context(), args, none, &stdout, &stderr))
 		assert.Contains(t, stderr.String(), want)
 		assert.Empty(t, stdout.String())
 	}

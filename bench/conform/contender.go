@@ -6,13 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
-	"github.com/throttled/throttled/v2"
-	throttledstore "github.com/throttled/throttled/v2/store/goredisstore.v9"
-	ulule "github.com/ulule/limiter/v3"
-	ululestore "github.com/ulule/limiter/v3/drivers/store/redis"
 
+	"github.com/rampmeter/rampmeter/bench/internal/peers"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -32,16 +28,7 @@ type contender struct {
 	// cannot has the promises that it can not be judged by.
 	cannot map[throttletest.Promise]string
 	// open prepares it on a server whose time the suite sets.
-	open func(client *redis.Client) (ask, error)
-}
-
-// ask asks a limiter by its server's time.
-type ask func(ctx context.Context, key string, cost int64) (answer, error)
-
-// answer is an Answer that tells time as limiters do: by how long to wait.
-type answer struct {
-	started, never bool
-	retryAfter     time.Duration
+	open func(client *redis.Client) (peers.Ask, error)
 }
 
 func contenders() []contender {
@@ -50,9 +37,9 @@ func contenders() []contender {
 	return []contender{
 		{name: "token_bucket", model: bucket, open: ours("token_bucket")},
 		{name: "fixed_window", model: opened, open: ours("fixed_window, anchor: first")},
-		{name: "redis_rate", model: bucket, open: openRedisRate},
-		{name: "throttled", model: bucket, open: openThrottled},
-		{name: "ulule/limiter", model: opened, open: openUlule, cannot: map[throttletest.Promise]string{
+		{name: "redis_rate", model: bucket, open: theirs(peers.RedisRate)},
+		{name: "throttled", model: bucket, open: theirs(peers.Throttled)},
+		{name: "ulule/limiter", model: opened, open: theirs(peers.Ulule), cannot: map[throttletest.Promise]string{
 			throttletest.ImpossibleIsNever:  "it answers allowed or not",
 			throttletest.PatienceIsRewarded: "it tells whole seconds of its process's clock",
 		}},
@@ -60,8 +47,8 @@ func contenders() []contender {
 }
 
 // ours is Rampmeter with one limit of that algorithm.
-func ours(algorithm string) func(*redis.Client) (ask, error) {
-	return func(client *redis.Client) (ask, error) {
+func ours(algorithm string) func(*redis.Client) (peers.Ask, error) {
+	return func(client *redis.Client) (peers.Ask, error) {
 		config, err := policy.Parse("", fmt.Appendf(nil,
 			"policies: {api: {limits: [{name: l, algorithm: %s, rate: %d/%s, per: key, cost: cost}]}}", algorithm, count, period))
 		if err != nil {
@@ -71,57 +58,23 @@ func ours(algorithm string) func(*redis.Client) (ask, error) {
 		if err != nil {
 			return nil, err
 		}
-		return func(ctx context.Context, key string, cost int64) (answer, error) {
+		return func(ctx context.Context, key string, cost int) (peers.Answer, error) {
 			r, err := limiter.Reserve(ctx, throttle.Request{Policy: "api", Attributes: map[string]string{
-				"key": key, "cost": strconv.FormatInt(cost, 10),
+				"key": key, "cost": strconv.Itoa(cost),
 			}})
 			if err != nil {
-				return answer{}, err
+				return peers.Answer{}, err
 			}
-			return answer{r.Outcome == throttle.Granted, r.Outcome == throttle.Never, r.RetryAfter()}, nil
+			return peers.Answer{
+				Granted: r.Outcome == throttle.Granted, Never: r.Outcome == throttle.Never, RetryAfter: r.RetryAfter(),
+			}, nil
 		}, nil
 	}
 }
 
-func openRedisRate(client *redis.Client) (ask, error) {
-	limiter := redis_rate.NewLimiter(client)
-	limit := redis_rate.Limit{Rate: count, Burst: count, Period: period}
-	return func(ctx context.Context, key string, cost int64) (answer, error) {
-		result, err := limiter.AllowN(ctx, key, limit, int(cost))
-		if err != nil {
-			return answer{}, err
-		}
-		return answer{started: result.Allowed > 0, retryAfter: result.RetryAfter}, nil
-	}, nil
-}
-
-func openThrottled(client *redis.Client) (ask, error) {
-	store, err := throttledstore.NewCtx(client, "throttled:")
-	if err != nil {
-		return nil, err
+// theirs is a peer.
+func theirs(open peers.Open) func(*redis.Client) (peers.Ask, error) {
+	return func(client *redis.Client) (peers.Ask, error) {
+		return open(client, peers.Limit{Count: count, Period: period, Burst: count})
 	}
-	limiter, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
-		MaxRate:  throttled.PerDuration(count, period),
-		MaxBurst: count - 1, // it counts the burst on top of the first
-	})
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, key string, cost int64) (answer, error) {
-		denied, result, err := limiter.RateLimitCtx(ctx, key, int(cost))
-		// A denied request that it gives no time is one that never passes.
-		return answer{!denied, denied && result.RetryAfter < 0, result.RetryAfter}, err
-	}, nil
-}
-
-func openUlule(client *redis.Client) (ask, error) {
-	store, err := ululestore.NewStore(client)
-	if err != nil {
-		return nil, err
-	}
-	limiter := ulule.New(store, ulule.Rate{Period: period, Limit: count})
-	return func(ctx context.Context, key string, cost int64) (answer, error) {
-		result, err := limiter.Increment(ctx, key, cost)
-		return answer{started: !result.Reached}, err
-	}, nil
 }

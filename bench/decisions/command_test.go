@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -27,7 +28,7 @@ func (e env) get(name string) string { return e[name] }
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	o, err := parseOptions([]string{"-rounds", "5", "-callers", "1, 20"}, env{
+	o, err := command.Parse([]string{"-rounds", "5", "-callers", "1, 20"}, env{
 		"RAMPMETER_ROUNDS": "9", "RAMPMETER_KEYS": "3", "RAMPMETER_QUICK": "true",
 	}.get)
 	require.NoError(t, err)
@@ -53,7 +54,7 @@ func TestOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := parseOptions(tt.args, tt.env.get)
+			_, err := command.Parse(tt.args, tt.env.get)
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -61,7 +62,7 @@ func TestOptions(t *testing.T) {
 
 func TestReferencesAlwaysTakePart(t *testing.T) {
 	t.Parallel()
-	o, err := parseOptions([]string{"-only", "^three"}, env{}.get)
+	o, err := command.Parse([]string{"-only", "^three"}, env{}.get)
 	require.NoError(t, err)
 	var names []string
 	for _, c := range o.contenders() {
@@ -76,7 +77,7 @@ func TestRunMeasuresEverything(t *testing.T) {
 	var stdout, stderr strings.Builder
 	code := Run(t.Context(), []string{"-redis", server.URI(), "-json", "-rounds", "1", "-slice", "5ms", "-callers", "1,4", "-keys", "1,50"},
 		env{}.get, &stdout, &stderr)
-	require.Equal(t, harness.ExitOK, code, stderr.String())
+	require.Equal(t, program.OK, code, stderr.String())
 
 	var got report
 	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
@@ -109,29 +110,18 @@ func TestRunMeasuresEverything(t *testing.T) {
 func TestInterruptedRunTellsWhatItHas(t *testing.T) {
 	t.Parallel()
 	server := throttletest.Redis(t)
+	session, err := harness.Open(t.Context(), server.URI(), io.Discard)
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := &bench{
-		redis:      server.Options(),
-		contenders: peers(),
+		Session:    session,
+		contenders: others(),
 		options:    &options{rounds: 1, slice: time.Millisecond, callers: numbers{1}, keys: numbers{1}, pool: 1},
-		progress:   harness.NewProgress(io.Discard),
 	}
 	got, err := b.run(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotNil(t, got)
 	assert.Empty(t, got.Cells)
-}
-
-func TestLeftOutContendersComeWithTheReason(t *testing.T) {
-	t.Parallel()
-	admitted, leftOut := admit([]contender{
-		reserving("p1", "good", "{name: a, algorithm: token_bucket, rate: RATE}"),
-		reserving("p2", "unheard of", "{name: a, algorithm: leaky_log, rate: RATE}"),
-	})
-	require.Len(t, admitted, 1)
-	assert.Equal(t, "good", admitted[0].name)
-	require.Len(t, leftOut, 1)
-	assert.Contains(t, leftOut[0], "unheard of: ")
-	assert.Contains(t, leftOut[0], "leaky_log")
+	require.NoError(t, session.Close())
 }

@@ -3,7 +3,6 @@ package decisions
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -56,24 +55,10 @@ var (
 	usedUpFor = narrow.period * 6 / 5
 )
 
-// references are the contenders that ratios are against.
+// references are the contenders that ratios are against, the first of all.
 var references = []string{bareName, redisRateName}
 
-func allContenders() []contender { return append(peers(), ours()...) }
-
-// admit parts the contenders that work here from those that do not, such as
-// algorithms that this version of Rampmeter does not know. Those come with the
-// reason.
-func admit(all []contender) (admitted []contender, leftOut []string) {
-	for _, c := range all {
-		if _, err := c.open(nil, c.generous(), nil); err != nil {
-			leftOut = append(leftOut, fmt.Sprintf("%s: %v", c.name, err))
-			continue
-		}
-		admitted = append(admitted, c)
-	}
-	return admitted, leftOut
-}
+func allContenders() []contender { return append(others(), ours()...) }
 
 // keyNames are n keys of equal length.
 func keyNames(n int) []string {

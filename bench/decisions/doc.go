@@ -11,5 +11,6 @@
 // median.
 //
 // What is measured is the path of a granted request: limits are higher than any
-// contender's speed, equal for all.
+// contender's speed, equal for all. Rampmeter is asked as its worker asks, for tasks that
+// may be parked.
 package decisions

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // memory is what a contender keeps in Redis for one key of the caller's, in
@@ -24,37 +22,42 @@ type memory struct {
 const idleKeys = 100
 
 // weigh measures one contender's memory in an otherwise empty database.
-func (b *bench) weigh(ctx context.Context, admin *redis.Client, c contender) (m memory, err error) {
+func (b *bench) weigh(ctx context.Context, c contender) (m memory, err error) {
 	client := b.client()
 	defer client.Close()
 	m.Name = c.name
 	keys := keyNames(idleKeys)
 
-	idle, err := c.open(client, slow, keys)
-	if err == nil {
-		err = admin.FlushDB(ctx).Err()
+	fresh := func(limit limit) (decide, error) {
+		decide, err := c.open(client, limit, keys)
+		if err == nil {
+			err = b.Meter.Client.FlushDB(ctx).Err()
+		}
+		return decide, err
 	}
+
+	idle, err := fresh(slow)
 	for i := 0; i < idleKeys && err == nil; i++ {
 		err = idle(ctx, i)
 	}
 	if err != nil {
 		return m, err
 	}
-	if m.Idle, err = databaseBytes(ctx, admin, idleKeys); err != nil {
+	bytes, err := b.Meter.Memory(ctx, "*", 0)
+	if err != nil {
 		return m, err
 	}
+	m.Idle = float64(bytes) / idleKeys
 
-	full, err := c.open(client, narrow, keys)
-	if err == nil {
-		err = admin.FlushDB(ctx).Err()
-	}
+	full, err := fresh(narrow)
 	if err != nil {
 		return m, err
 	}
 	if err := useUp(ctx, full, usedUpFor); err != nil {
 		return m, err
 	}
-	m.Full, err = databaseBytes(ctx, admin, 1)
+	bytes, err = b.Meter.Memory(ctx, "*", 0)
+	m.Full = float64(bytes)
 	return m, err
 }
 
@@ -69,21 +72,4 @@ func useUp(ctx context.Context, decide decide, d time.Duration) error {
 		}
 	}
 	return nil
-}
-
-// databaseBytes is the memory that all keys of the database take, for each of n.
-func databaseBytes(ctx context.Context, admin *redis.Client, n int) (float64, error) {
-	var sum int64
-	keys := admin.Scan(ctx, 0, "", 1000).Iterator()
-	for keys.Next(ctx) {
-		bytes, err := admin.MemoryUsage(ctx, keys.Val(), 0).Result() // 0: look at all of it
-		if errors.Is(err, redis.Nil) {
-			continue // it expired just now
-		}
-		if err != nil {
-			return 0, err
-		}
-		sum += bytes
-	}
-	return float64(sum) / float64(n), keys.Err()
 }

@@ -1,9 +1,9 @@
 package decisions
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
-	"io"
 	"regexp"
 	"runtime"
 	"slices"
@@ -20,13 +20,11 @@ type options struct {
 	slice      time.Duration
 	callers    numbers
 	keys       numbers
-	only       string
+	only       regexp.Regexp
 	pool       int
 	quick      bool
 	json       bool
 	cpuProfile string
-
-	pattern *regexp.Regexp
 }
 
 // What -quick changes, unless it is said otherwise.
@@ -35,63 +33,10 @@ const (
 	quickSlice  = 40 * time.Millisecond
 )
 
-func newFlags(o *options) *flag.FlagSet {
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	o.callers, o.keys = numbers{1, 10, 100, 500}, numbers{1, 100_000}
-	flags.StringVar(&o.redis, "redis", "", "measure on the Redis at this `URI`, whose database must be empty, instead of starting one")
-	flags.IntVar(&o.rounds, "rounds", 9, "how often each contender has its turn; the median counts")
-	flags.DurationVar(&o.slice, "slice", 300*time.Millisecond, "how long a turn is")
-	flags.Var(&o.callers, "callers", "how many callers at once: a `list`")
-	flags.Var(&o.keys, "keys", "over how many keys: a `list`")
-	flags.StringVar(&o.only, "only", "", "measure only contenders whose name matches this `regexp`; "+
-		"the two that ratios are against always take part")
-	flags.IntVar(&o.pool, "pool", 10*runtime.GOMAXPROCS(0), "connections of each contender's client")
-	flags.BoolVar(&o.quick, "quick", false, fmt.Sprintf("be done in under 40 seconds: -rounds %d -slice %s", quickRounds, quickSlice))
-	flags.BoolVar(&o.json, "json", false, "print JSON instead of tables")
-	flags.StringVar(&o.cpuProfile, "cpuprofile", "", "write a pprof CPU profile of this process to this `file`")
-	return flags
-}
-
-func parseOptions(args []string, getenv func(string) string) (*options, error) {
-	o := &options{}
-	given, err := harness.ParseFlags(newFlags(o), args, getenv)
-	if err != nil {
-		return nil, err
-	}
-	if o.quick && !given["rounds"] {
-		o.rounds = quickRounds
-	}
-	if o.quick && !given["slice"] {
-		o.slice = quickSlice
-	}
-	return o, o.check()
-}
-
-func (o *options) check() (err error) {
-	switch {
-	case o.rounds < 1:
-		return fmt.Errorf("-rounds is %d, but must be at least 1", o.rounds)
-	case o.slice < time.Millisecond:
-		return fmt.Errorf("-slice is %s, but must be at least 1ms", o.slice)
-	case o.pool < 1:
-		return fmt.Errorf("-pool is %d, but must be at least 1", o.pool)
-	}
-	if o.pattern, err = regexp.Compile(o.only); err != nil {
-		return fmt.Errorf("-only: %w", err)
-	}
-	return nil
-}
-
-// contenders are those that were asked for, and the references.
-func (o *options) contenders() []contender {
-	return slices.DeleteFunc(allContenders(), func(c contender) bool {
-		return !slices.Contains(references, c.name) && !o.pattern.MatchString(c.name)
-	})
-}
-
-func printHelp(w io.Writer) {
-	fmt.Fprint(w, `bench measures what a decision costs, side by side with well-known peers.
+// command measures decisions.
+var command = harness.Command[options]{
+	Name: "bench", Flags: tieFlags, Check: check, Measure: benchmark,
+	Help: `bench measures what a decision costs, side by side with well-known peers.
 
   go run .                              everything, in some minutes
   go run . -quick                       everything, in under 40 seconds
@@ -102,11 +47,45 @@ func printHelp(w io.Writer) {
 
 Each flag can also be given as an environment variable, such as RAMPMETER_ROUNDS
 for -rounds; the flag wins.
+`,
+}
 
-`)
-	flags := newFlags(&options{})
-	flags.SetOutput(w)
-	flags.PrintDefaults()
+// Run runs the command and returns its exit code.
+var Run = command.Run
+
+func tieFlags(flags *flag.FlagSet, o *options) {
+	o.callers, o.keys = numbers{1, 10, 100, 500}, numbers{1, 100_000}
+	flags.StringVar(&o.redis, "redis", "", "measure on the Redis at this `URI`, whose database must be empty, instead of starting one")
+	flags.IntVar(&o.rounds, "rounds", 9, "how often each contender has its turn; the median counts")
+	flags.DurationVar(&o.slice, "slice", 300*time.Millisecond, "how long a turn is")
+	flags.Var(&o.callers, "callers", "how many callers at once: a `list`")
+	flags.Var(&o.keys, "keys", "over how many keys: a `list`")
+	flags.TextVar(&o.only, "only", regexp.MustCompile(""), "measure only contenders whose name matches this `regexp`; "+
+		"the two that ratios are against always take part")
+	flags.IntVar(&o.pool, "pool", 10*runtime.GOMAXPROCS(0), "connections of each contender's client")
+	flags.BoolVar(&o.quick, "quick", false, fmt.Sprintf("be done in under 40 seconds: -rounds %d -slice %s", quickRounds, quickSlice))
+	flags.BoolVar(&o.json, "json", false, "print JSON instead of tables")
+	flags.StringVar(&o.cpuProfile, "cpuprofile", "", "write a pprof CPU profile of this process to this `file`")
+}
+
+func check(o *options, given map[string]bool) error {
+	if o.quick && !given["rounds"] {
+		o.rounds = quickRounds
+	}
+	if o.quick && !given["slice"] {
+		o.slice = quickSlice
+	}
+	if o.slice < time.Millisecond {
+		return fmt.Errorf("-slice is %s, but must be at least 1ms", o.slice)
+	}
+	return cmp.Or(harness.Within("rounds", o.rounds, 1, 0), harness.Within("pool", o.pool, 1, 0))
+}
+
+// contenders are those that were asked for, and the references.
+func (o *options) contenders() []contender {
+	return slices.DeleteFunc(allContenders(), func(c contender) bool {
+		return !slices.Contains(references, c.name) && !o.only.MatchString(c.name)
+	})
 }
 
 // numbers is a flag's list of whole numbers above zero, as in 1,10,100.

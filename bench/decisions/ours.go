@@ -3,7 +3,9 @@ package decisions
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,10 +16,12 @@ import (
 // ours are Rampmeter's policies, each a limit or more as a policies file has
 // them; RATE stands for the limit that all contenders enforce. Policies have names
 // of their own, short and of equal length, because they become part of the Redis
-// keys. What this version does not know is left out of the run, with the reason.
+// keys. What this version does not know is left out of the run, with the reason. All ask
+// as a worker does, but for the one that says otherwise.
 func ours() []contender {
 	return []contender{
 		reserving("p1", "token_bucket", "{name: a, algorithm: token_bucket, rate: RATE, per: key}"),
+		reserving(withoutLine, "token_bucket, no line", "{name: a, algorithm: token_bucket, rate: RATE, per: key}"),
 		reserving("p2", "token_bucket interval", "{name: a, algorithm: token_bucket, rate: RATE, refill: interval, per: key}"),
 		reserving("p3", "fixed_window clock", "{name: a, algorithm: fixed_window, rate: RATE, anchor: clock, per: key}"),
 		reserving("p4", "fixed_window first", "{name: a, algorithm: fixed_window, rate: RATE, anchor: first, per: key}"),
@@ -69,6 +73,9 @@ func slots(id, name string, limits ...string) contender {
 	}}
 }
 
+// withoutLine is the policy whose requests heed no waiting line, unlike a worker's.
+const withoutLine = "p9"
+
 type reserve func(ctx context.Context, i int) (*throttle.Reservation, error)
 
 func openPolicy(client *redis.Client, id string, limit limit, keys, limits []string) (reserve, error) {
@@ -81,12 +88,19 @@ func openPolicy(client *redis.Client, id string, limit limit, keys, limits []str
 		return nil, err
 	}
 	// A task has its attributes when it comes, so making them is not measured.
-	requests := make([]throttle.Request, len(keys))
+	attributes := make([]map[string]string, len(keys))
 	for i, key := range keys {
-		requests[i] = throttle.Request{Policy: id, Attributes: map[string]string{"key": key}}
+		attributes[i] = map[string]string{"key": key}
 	}
+	var tasks atomic.Int64
 	return func(ctx context.Context, i int) (*throttle.Reservation, error) {
-		reservation, err := limiter.Reserve(ctx, requests[i])
+		request := throttle.Request{Policy: id, Attributes: attributes[i]}
+		if id != withoutLine {
+			request.TaskID = "default/" + strconv.FormatInt(tasks.Add(1), 10)
+			// Who is denied does not join the line, in which others would wait for it.
+			request.Park, request.MaxDefer = true, -1
+		}
+		reservation, err := limiter.Reserve(ctx, request)
 		if err == nil && reservation.Outcome != throttle.Granted {
 			err = errDenied
 		}

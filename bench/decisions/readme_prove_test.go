@@ -13,11 +13,12 @@ import (
 	"github.com/rampmeter/rampmeter/internal/prove"
 )
 
-// README, «How it compares»: decisions made while redis_rate makes one. The bounds are
-// seven tenths of what it shows: so much do quiet machines differ.
+// README, «How it compares»: decisions made while redis_rate makes one. The bounds for one
+// caller and for three limits are seven tenths of what it shows: so much do quiet machines
+// differ.
 func TestProveDecisions(t *testing.T) {
 	least := map[string]map[int]float64{
-		"token_bucket": {1: 0.69, 10: 1.53, 100: 5.8, 500: 10.2},
+		"token_bucket": {1: 0.69, 10: 2, 100: 8, 500: 12},
 		"three limits": {1: 0.58, 10: 1.28, 100: 5, 500: 8.6},
 	}
 	prove.Figures(t, func(t *testing.T) (figures []prove.Figure) {

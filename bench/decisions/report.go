@@ -1,8 +1,6 @@
 package decisions
 
 import (
-	"encoding/json"
-	"io"
 	"time"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
@@ -45,8 +43,8 @@ func summarize(name string, callers, keys int, turns []*slice) result {
 		Keys:      keys,
 		PerSecond: medianOf(turns, (*slice).perSecond),
 		CPU:       medianOf(turns, (*slice).cpuPerDecision),
-		P50:       medianOf(turns, func(s *slice) time.Duration { return s.latencies.percentile(50) }),
-		P99:       medianOf(turns, func(s *slice) time.Duration { return s.latencies.percentile(99) }),
+		P50:       medianOf(turns, func(s *slice) time.Duration { return harness.Percentile(s.latencies, 50) }),
+		P99:       medianOf(turns, func(s *slice) time.Duration { return harness.Percentile(s.latencies, 99) }),
 	}
 	for _, turn := range turns {
 		r.Errors += turn.errors
@@ -76,10 +74,4 @@ func medianOf[N harness.Number](turns []*slice, figure func(*slice) N) N {
 		figures[i] = figure(turn)
 	}
 	return harness.Median(figures)
-}
-
-func (r *report) writeJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
 }

@@ -43,7 +43,7 @@ func TestSummarize(t *testing.T) {
 	turns := turnsOf(100, 400, 200)
 	for i, turn := range turns {
 		turn.redisCPU = time.Duration(i+1) * time.Millisecond
-		turn.latencies.record(time.Duration(i+1) * 10)
+		turn.latencies = []time.Duration{time.Duration(i+1) * 10}
 	}
 	turns[1].errors, turns[1].err = 3, errors.New("broken")
 

@@ -3,15 +3,13 @@ package decisions
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/rampmeter/rampmeter/bench/internal/harness"
 )
 
 // slice is what one contender did in one turn.
@@ -20,7 +18,7 @@ type slice struct {
 	errors    int
 	err       error // one of them
 	elapsed   time.Duration
-	latencies histogram
+	latencies []time.Duration // of the decisions; sorted once all are there
 	redisCPU  time.Duration
 }
 
@@ -35,9 +33,9 @@ func (s *slice) cpuPerDecision() float64 {
 }
 
 // measure lets callers decide on random ones of the keys for as long as a turn
-// lasts. It returns early when ctx ends. The admin client watches Redis's CPU.
-func measure(ctx context.Context, admin *redis.Client, decide decide, callers, keys int, turn time.Duration) (*slice, error) {
-	before, err := redisCPU(ctx, admin)
+// lasts. It returns early when ctx ends. The meter is for Redis's CPU.
+func measure(ctx context.Context, meter *harness.Meter, decide decide, callers, keys int, turn time.Duration) (*slice, error) {
+	before, err := meter.Spent(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,11 +59,12 @@ func measure(ctx context.Context, admin *redis.Client, decide decide, callers, k
 	for i := range parts {
 		whole.add(&parts[i])
 	}
+	slices.Sort(whole.latencies)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	after, err := redisCPU(ctx, admin)
-	whole.redisCPU = after - before
+	after, err := meter.Spent(ctx)
+	whole.redisCPU = after.Sub(before).CPU
 	return whole, err
 }
 
@@ -80,7 +79,7 @@ func (s *slice) call(ctx context.Context, decide decide, keys int, over *atomic.
 			s.err = err
 		} else {
 			s.decisions++
-			s.latencies.record(ended.Sub(began))
+			s.latencies = append(s.latencies, ended.Sub(began))
 		}
 		began = ended
 	}
@@ -89,39 +88,9 @@ func (s *slice) call(ctx context.Context, decide decide, keys int, over *atomic.
 func (s *slice) add(part *slice) {
 	s.decisions += part.decisions
 	s.errors += part.errors
-	s.latencies.add(&part.latencies)
+	s.latencies = append(s.latencies, part.latencies...)
 	// A denial says more than other errors: the limit was not generous enough.
 	if s.err == nil || errors.Is(part.err, errDenied) {
 		s.err = part.err
 	}
-}
-
-// redisCPU is the CPU time that Redis has used so far.
-func redisCPU(ctx context.Context, admin *redis.Client) (time.Duration, error) {
-	info, err := admin.Info(ctx, "cpu").Result()
-	if err != nil {
-		return 0, err
-	}
-	return parseCPU(info)
-}
-
-func parseCPU(info string) (time.Duration, error) {
-	var sum float64
-	found := 0
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name != "used_cpu_user" && name != "used_cpu_sys" {
-			continue
-		}
-		seconds, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, fmt.Errorf("INFO cpu: %w", err)
-		}
-		sum += seconds
-		found++
-	}
-	if found != 2 {
-		return 0, errors.New("INFO cpu: there is no used_cpu_user and used_cpu_sys")
-	}
-	return time.Duration(sum * float64(time.Second)), nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // writeText prints a table for each cell, one of the ratios of all cells, and one
@@ -39,7 +40,7 @@ func (r *report) byCell() [][]result {
 }
 
 func writeCell(w io.Writer, cell []result) {
-	fmt.Fprintf(w, "\n%s on %s\n", harness.Count(cell[0].Callers, "caller"), harness.Count(cell[0].Keys, "key"))
+	fmt.Fprintf(w, "\n%s on %s\n", program.Counted(cell[0].Callers, "caller"), program.Counted(cell[0].Keys, "key"))
 	table := harness.NewTable(w)
 	fmt.Fprintln(table, "\tdecisions/s\tp50\tp99\tRedis CPU\tx EVALSHA\tx redis_rate\terrors\t")
 	for _, r := range cell {
@@ -63,7 +64,7 @@ func (r *report) writeRatios(w io.Writer, reference string, ratio func(result) f
 	fmt.Fprintf(w, "\nDecisions for each one of %s\n", reference)
 	table := harness.NewTable(w)
 	for _, cell := range cells {
-		fmt.Fprintf(table, "\t%d on %s", cell[0].Callers, harness.Count(cell[0].Keys, "key"))
+		fmt.Fprintf(table, "\t%d on %s", cell[0].Callers, program.Counted(cell[0].Keys, "key"))
 	}
 	fmt.Fprintln(table, "\t")
 	for row := range cells[0] {

@@ -2,13 +2,14 @@ package overhead
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -16,60 +17,66 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 )
+
+// benchmark measures what the options ask for and prints it.
+func benchmark(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
+	session, err := harness.Open(ctx, o.redis, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	report, err := (&bench{Session: session, options: o}).run(ctx)
+	session.Progress.Clear()
+	if o.json {
+		return errors.Join(harness.WriteJSON(stdout, report), err)
+	}
+	return errors.Join(report.writeText(stdout), err)
+}
 
 // bench is one run: one worker process, for which the kinds of tasks take turns.
 type bench struct {
-	redis    *redis.Options
-	options  *options
-	progress *harness.Progress
+	*harness.Session
 
-	admin  *redis.Client
-	worker *process
-	aside  int64 // commands that are the bench's own
+	options *options
+	worker  *program.Worker
 }
 
 // turn is what was measured of one turn.
 type turn struct {
-	tasks int
-	took  time.Duration
-	// worker and redis are the CPU time that each has spent.
-	worker, redis time.Duration
-	commands      int64
+	tasks  int
+	took   time.Duration
+	worker time.Duration // of CPU
+	redis  harness.Spent
 }
 
-// run measures until all is measured or ctx ends, and leaves the database empty. With an
-// error comes the report of what was measured until then.
+// run measures until all is measured or ctx ends. With an error comes the report of what
+// was measured until then.
 func (b *bench) run(ctx context.Context) (_ *report, err error) {
-	own := *b.redis
-	own.PoolSize = 1 // so that connecting is not counted
-	b.admin = redis.NewClient(&own)
-	defer b.admin.Close()
 	report := &report{
-		Redis: harness.RedisVersion(ctx, b.admin), Tasks: b.options.tasks,
+		Redis: b.Version, Tasks: b.options.tasks,
 		Concurrency: b.options.concurrency, Rounds: b.options.rounds,
 	}
 	folder, err := os.MkdirTemp("", "rampmeter-overhead-")
 	if err != nil {
 		return report, err
 	}
-	defer func() {
-		err = errors.Join(err, b.worker.stop(), b.admin.FlushDB(context.WithoutCancel(ctx)).Err(), os.RemoveAll(folder))
-		b.progress.Clear()
-	}()
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	policies := filepath.Join(folder, "policies.yaml")
-	if err := os.WriteFile(policies, []byte(policiesFile()), 0o600); err != nil {
+	if err := os.WriteFile(policies, []byte(policiesFile), 0o600); err != nil {
 		return report, err
 	}
-	j := &job{Redis: uri(b.redis), Policies: policies, Concurrency: b.options.concurrency, CPUProfile: b.options.cpuProfile}
+	j := &job{Redis: harness.URI(b.Redis), Policies: policies, Concurrency: b.options.concurrency, CPUProfile: b.options.cpuProfile}
 	if !b.options.idle {
 		api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		defer api.Close()
 		j.API = api.URL
 	}
-	if b.worker, err = startWorker(j); err != nil {
+	if b.worker, err = program.StartSelf(jobVariable, j); err != nil {
 		return report, err
 	}
+	defer func() { err = errors.Join(err, b.worker.Stop()) }()
 	return report, b.measure(ctx, report)
 }
 
@@ -79,17 +86,17 @@ func (b *bench) measure(ctx context.Context, report *report) error {
 	chosen := b.options.kinds()
 	turns := make([][]turn, len(chosen))
 	defer func() { report.summarize(chosen, turns) }()
-	b.progress.Total = len(chosen) * (b.options.rounds + 1)
+	b.Progress.Total = len(chosen) * (b.options.rounds + 1)
 	for round := range b.options.rounds + 1 {
 		for i, k := range chosen {
-			b.progress.Step("%s", k.name)
+			b.Progress.Step("%s", k)
 			tasks := b.options.tasks
 			if round == 0 {
 				tasks = min(tasks, warmUp)
 			}
 			t, err := b.turn(ctx, k, tasks)
 			if err != nil {
-				return fmt.Errorf("%s: %w", k.name, err)
+				return fmt.Errorf("%s: %w", k, err)
 			}
 			if round > 0 {
 				turns[i] = append(turns[i], t)
@@ -107,26 +114,35 @@ func (b *bench) turn(ctx context.Context, k kind, tasks int) (turn, error) {
 	if err := b.enqueue(ctx, k, tasks); err != nil {
 		return turn{}, fmt.Errorf("enqueueing: %w", err)
 	}
-	cpuBefore, commandsBefore, err := b.spent(ctx)
+	before, err := b.Meter.Spent(ctx)
 	if err != nil {
 		return turn{}, err
 	}
-	done, err := b.worker.work(ctx, order{Kind: k.name, Tasks: tasks})
+	done, err := b.work(ctx, order{Kind: string(k), Tasks: tasks})
 	if err != nil {
 		return turn{}, err
 	}
-	cpu, commands, err := b.spent(ctx)
-	if err != nil {
-		return turn{}, err
+	after, err := b.Meter.Spent(ctx)
+	return turn{tasks: tasks, took: done.Took, worker: done.CPU, redis: after.Sub(before)}, err
+}
+
+// work has the worker work off what is in the queue. When ctx ends first, the worker ends.
+func (b *bench) work(ctx context.Context, o order) (d done, err error) {
+	defer context.AfterFunc(ctx, b.worker.End)()
+	if err = json.NewEncoder(b.worker.Stdin).Encode(o); err == nil {
+		err = b.worker.Words.Decode(&d)
 	}
-	return turn{tasks: tasks, took: done.Took, worker: done.CPU, redis: cpu - cpuBefore, commands: commands - commandsBefore}, nil
+	if err != nil {
+		err = errors.Join(ctx.Err(), fmt.Errorf("the worker process ended: %w", err))
+	}
+	return d, err
 }
 
 // producers is how many enqueue at once.
 const producers = 8
 
 func (b *bench) enqueue(ctx context.Context, k kind, tasks int) error {
-	shared := redis.NewClient(b.redis)
+	shared := redis.NewClient(b.Redis)
 	defer shared.Close()
 	client := asynq.NewClientFromRedisClient(shared)
 	var all sync.WaitGroup
@@ -140,23 +156,4 @@ func (b *bench) enqueue(ctx context.Context, k kind, tasks int) error {
 	}
 	all.Wait()
 	return errors.Join(failed...)
-}
-
-// spent is the CPU time that Redis has spent since it began, and the commands that it
-// was sent or that scripts called, without the bench's own.
-func (b *bench) spent(ctx context.Context) (cpu time.Duration, commands int64, err error) {
-	info, err := b.admin.InfoMap(ctx, "cpu", "stats").Result()
-	if err != nil {
-		return 0, 0, err
-	}
-	var errs []error
-	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
-		seconds, err := strconv.ParseFloat(info["CPU"][name], 64)
-		cpu += time.Duration(seconds * float64(time.Second))
-		errs = append(errs, err)
-	}
-	commands, err = strconv.ParseInt(info["Stats"]["total_commands_processed"], 10, 64)
-	commands -= b.aside
-	b.aside++ // this INFO, which counts itself from the next one on
-	return cpu, commands, errors.Join(append(errs, err)...)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -32,7 +33,7 @@ func measured(t *testing.T, args ...string) map[string]result {
 	server := throttletest.Redis(t)
 	var stdout, stderr strings.Builder
 	code := Run(t.Context(), append([]string{"-redis", server.URI(), "-json"}, args...), none, &stdout, &stderr)
-	require.Equal(t, harness.ExitOK, code, stderr.String())
+	require.Equal(t, program.OK, code, stderr.String())
 	assert.Zero(t, server.Client().DBSize(t.Context()).Val(), "a bench leaves nothing behind")
 	var got report
 	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got))
@@ -53,11 +54,11 @@ func TestRunMeasuresEveryKind(t *testing.T) {
 		assert.Positive(t, r.Share, name)
 		assert.Positive(t, r.WorkerCPU, name)
 		assert.GreaterOrEqual(t, r.Commands, 14.0, "%s: asynq's own", name)
-		if name != plain.name {
-			assert.Greater(t, r.Commands, got[plain.name].Commands, "%s: its policy is asked", name)
+		if name != string(plain) {
+			assert.Greater(t, r.Commands, got[string(plain)].Commands, "%s: its policy is asked", name)
 		}
 	}
-	assert.InDelta(t, 1, got[plain.name].Share, 0)
+	assert.InDelta(t, 1, got[string(plain)].Share, 0)
 	assert.FileExists(t, profile)
 }
 
@@ -65,7 +66,7 @@ func TestTasksWithoutAPolicyAlwaysTakePart(t *testing.T) {
 	t.Parallel()
 	got := measured(t, "-tasks", "50", "-rounds", "1", "-only", "^lane$")
 	require.Len(t, got, 2)
-	assert.Contains(t, got, plain.name)
+	assert.Contains(t, got, string(plain))
 	assert.Contains(t, got, "lane")
 }
 
@@ -84,7 +85,7 @@ func TestOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := parseOptions(tt.args, none)
+			_, err := command.Parse(tt.args, none)
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -95,9 +96,9 @@ func TestSummary(t *testing.T) {
 	turns := [][]turn{
 		{{tasks: 100, took: time.Second}, {tasks: 100, took: 4 * time.Second}, {tasks: 100, took: time.Second}},
 		{
-			{tasks: 100, took: 2 * time.Second, commands: 1500, worker: time.Millisecond, redis: 3 * time.Millisecond},
-			{tasks: 100, took: 5 * time.Second, commands: 1600, worker: 2 * time.Millisecond, redis: 4 * time.Millisecond},
-			{tasks: 100, took: 4 * time.Second, commands: 1700, worker: 3 * time.Millisecond, redis: 5 * time.Millisecond},
+			{tasks: 100, took: 2 * time.Second, worker: time.Millisecond, redis: harness.Spent{CPU: 3 * time.Millisecond, Commands: 1500}},
+			{tasks: 100, took: 5 * time.Second, worker: 2 * time.Millisecond, redis: harness.Spent{CPU: 4 * time.Millisecond, Commands: 1600}},
+			{tasks: 100, took: 4 * time.Second, worker: 3 * time.Millisecond, redis: harness.Spent{CPU: 5 * time.Millisecond, Commands: 1700}},
 		},
 	}
 	r := &report{}
@@ -116,7 +117,7 @@ func TestInterruptedRunEnds(t *testing.T) {
 	cancel()
 	var stdout, stderr strings.Builder
 	code := Run(ctx, []string{"-redis", server.URI(), "-tasks", "10"}, none, &stdout, &stderr)
-	assert.Equal(t, harness.ExitFailed, code)
+	assert.Equal(t, program.Failed, code)
 	assert.Contains(t, stderr.String(), "canceled")
 	assert.Zero(t, server.Client().DBSize(t.Context()).Val(), "a bench leaves nothing behind")
 }

@@ -2,12 +2,12 @@ package overhead
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // report is all that a run measured.
@@ -41,12 +41,12 @@ func (r *report) summarize(kinds []kind, turns [][]turn) {
 			continue
 		}
 		r.Results = append(r.Results, result{
-			Name:      k.name,
+			Name:      string(k),
 			PerSecond: median(turns[i], func(_ int, t turn) float64 { return t.perSecond() }),
 			Share:     median(turns[i], func(round int, t turn) float64 { return t.perSecond() / turns[0][round].perSecond() }),
-			Commands:  median(turns[i], func(_ int, t turn) float64 { return float64(t.commands) / float64(t.tasks) }),
+			Commands:  median(turns[i], func(_ int, t turn) float64 { return float64(t.redis.Commands) / float64(t.tasks) }),
 			WorkerCPU: median(turns[i], func(_ int, t turn) float64 { return t.each(t.worker) }),
-			RedisCPU:  median(turns[i], func(_ int, t turn) float64 { return t.each(t.redis) }),
+			RedisCPU:  median(turns[i], func(_ int, t turn) float64 { return t.each(t.redis.CPU) }),
 		})
 	}
 }
@@ -66,16 +66,10 @@ func median(turns []turn, figure func(round int, t turn) float64) float64 {
 	return harness.Median(figures)
 }
 
-func (r *report) writeJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
-}
-
 func (r *report) writeText(w io.Writer) error {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "Redis %s; one worker with %s; medians of %s of %s.\n\n", r.Redis,
-		harness.Count(r.Concurrency, "task"), harness.Count(r.Rounds, "turn"), harness.Count(r.Tasks, "task"))
+		program.Counted(r.Concurrency, "task"), program.Counted(r.Rounds, "turn"), program.Counted(r.Tasks, "task"))
 	table := harness.NewTable(&text)
 	fmt.Fprintf(table, "%s\ttasks/s\tshare\tcommands\tworker CPU\tRedis CPU\t\n", harness.Padded("per task"))
 	for _, row := range r.Results {

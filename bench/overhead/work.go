@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/rampmeter/rampmeter/bench/internal/harness"
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/worker"
 )
 
@@ -53,9 +54,9 @@ func IsWorker(getenv func(string) string) bool { return getenv(jobVariable) != "
 func Work(ctx context.Context, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err := work(ctx, getenv(jobVariable), stdin, stdout); err != nil {
 		fmt.Fprintf(stderr, "worker: %v\n", err)
-		return harness.ExitFailed
+		return program.Failed
 	}
-	return harness.ExitOK
+	return program.OK
 }
 
 func work(ctx context.Context, text string, stdin io.Reader, stdout io.Writer) (err error) {

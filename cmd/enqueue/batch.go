@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/producer"
 )
 
@@ -51,14 +52,12 @@ Tasks that would have to wait are put into their policy's line straight away if
 type batchFile struct {
 	server
 
-	policies policies
-	path     string
-	config   producer.BatchConfig
+	path   string
+	config producer.BatchConfig
 }
 
 func (b *batchFile) flags(fs *flag.FlagSet) {
-	b.server.flags(fs)
-	b.policies.flags(fs, "to put tasks into line that would have to wait,\nto find lines whose tasks could never pass, and to tell how long the quota makes the\nbatch take")
+	b.server.flags(fs, "to put tasks into line that would have to wait,\nto find lines whose tasks could never pass, and to tell how long the quota makes the\nbatch take")
 	fs.BoolVar(&b.config.Strict, "strict", false, "enqueue nothing when a line of a file is bad; stop there when reading\nstandard input")
 	fs.IntVar(&b.config.From, "from", 1, "first `LINE` to enqueue, to go on with a batch that stopped")
 	fs.IntVar(&b.config.Workers, "workers", producer.DefaultWorkers, "enqueue `N` lines at once")
@@ -81,51 +80,48 @@ func (b *batchFile) check(positional []string) error {
 }
 
 func (b *batchFile) run(ctx context.Context, s streams) error {
-	policies, err := b.policies.read()
-	if err != nil {
-		return err
-	}
-	input, size, err := b.open(s.in)
+	input, size, err := b.input(s.in)
 	if err != nil {
 		return err
 	}
 	defer input.Close()
-	rdb, err := b.connect(ctx)
+	session, err := b.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
+	defer session.close()
 
-	bar := newBar(s.err, "bytes", size, true)
-	defer bar.close()
-	complaints := complaints{w: s.err, bar: bar}
-	b.config.Config = policies
-	b.config.Report = complaints.add
-	b.config.Progress = func(p producer.Progress) { bar.set(p.Bytes) }
-	p, err := b.policies.producer(rdb, policies)
+	p, err := session.producer()
 	if err != nil {
 		return err
 	}
 	defer p.Close()
+	bar := newBar(s.err, "bytes", size, true)
+	complaints := complaints{w: s.err, bar: bar}
+	b.config.Config = session.config
+	b.config.Report = complaints.add
+	b.config.Progress = func(p producer.Progress) { _ = bar.Set64(p.Bytes) }
 	summary, err := p.Batch(ctx, input, b.config)
-	bar.close()
+	_ = bar.Finish()
 	complaints.finish()
 
-	say(s.out, "%s enqueued%s", counted(summary.Enqueued, "task"), rest(summary))
+	say(s.out, "%s enqueued%s", program.Counted(summary.Enqueued, "task"), rest(summary))
 	if err != nil {
 		return b.ended(ctx, err)
 	}
-	sayEstimate(s.out, summary.Estimate, policies)
+	sayEstimate(s.out, summary.Estimate, session.config)
 	if summary.Bad > 0 && summary.Enqueued+summary.AlreadyThere == 0 {
 		return errors.New("no line is a task")
 	}
 	return nil
 }
 
-// open returns the input and its size in bytes, -1 for what has none.
-func (b *batchFile) open(stdin io.Reader) (io.ReadCloser, int64, error) {
+// input returns the input and its size in bytes, -1 for what has none.
+func (b *batchFile) input(stdin io.Reader) (io.ReadCloser, int64, error) {
 	if b.path == "-" {
-		return unclosed{stdin}, -1, nil
+		// Not ours to close, nor to read twice even where it is a file: whoever pipes does
+		// not expect that.
+		return io.NopCloser(stdin), -1, nil
 	}
 	file, err := os.Open(b.path)
 	if err != nil {
@@ -144,12 +140,6 @@ func (b *batchFile) open(stdin io.Reader) (io.ReadCloser, int64, error) {
 	}
 	return file, info.Size(), nil
 }
-
-// unclosed is standard input, which is not ours to close. It can not be read
-// twice even where it is a file: whoever pipes does not expect that.
-type unclosed struct{ io.Reader }
-
-func (unclosed) Close() error { return nil }
 
 // ended says how to go on.
 func (b *batchFile) ended(ctx context.Context, err error) error {
@@ -175,7 +165,7 @@ func rest(summary producer.Summary) string {
 		parts = append(parts, fmt.Sprintf("%d already there", summary.AlreadyThere))
 	}
 	if summary.Bad > 0 {
-		parts = append(parts, counted(summary.Bad, "bad line"))
+		parts = append(parts, program.Counted(summary.Bad, "bad line"))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -26,7 +27,7 @@ func TestBatchFile(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		got := enqueue(t, "batch", "-redis", srv.URI(), file(t, "tasks.ndjson", mixed), "-workers", "1")
-		assert.Equal(t, exitOK, got.code)
+		assert.Equal(t, program.OK, got.code)
 		assert.Equal(t, "2 tasks enqueued, 1 already there, 2 bad lines\n", got.out)
 		assert.ElementsMatch(t, []string{
 			`bad line 2: attributes: must be a JSON object of strings, as in {"installation":"42"}`,
@@ -43,7 +44,7 @@ func TestBatchFromStandardInput(t *testing.T) {
 		config := file(t, "policies.yaml", policiesFile)
 		input := strings.Repeat(`{"url":"http://h","attributes":{"installation":"7","points":"60"}}`+"\n", 5)
 		got := enqueueWith(t, t.Context(), nil, strings.NewReader(input), "batch", "-", "-redis", srv.URI(), "-config", config)
-		assert.Equal(t, result{exitOK, "5 tasks enqueued\n" +
+		assert.Equal(t, result{program.OK, "5 tasks enqueued\n" +
 			"the quota makes them take about 2h0m: limit hourly of policy github for installation=7 is the narrowest\n", ""}, got)
 		assert.Len(t, pending(t, srv, "default"), 5)
 	})
@@ -60,7 +61,7 @@ routes: [{task: "http:request", policy: api}]
 `)
 		tasks := file(t, "tasks", strings.Repeat(`{"url":"http://h","attributes":{"tenant":"7"}}`+"\n", 30))
 		got := enqueueInNoTime(t, "batch", "-redis", srv.URI(), "-config", config, tasks)
-		assert.Equal(t, exitOK, got.code, got.err)
+		assert.Equal(t, program.OK, got.code, got.err)
 		assert.Contains(t, got.out, "30 tasks enqueued, 20 of them in line\n")
 		assert.Len(t, pending(t, srv, "default"), 10)
 		got = enqueue(t, "http", "-redis", srv.URI(), "-config", config, "-attr", "tenant=7", "-id", "last", "http://h")
@@ -82,7 +83,7 @@ func TestBatchStrict(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		got := enqueue(t, "batch", "-strict", "-redis", srv.URI(), file(t, "tasks.ndjson", mixed))
-		assert.Equal(t, exitFailed, got.code)
+		assert.Equal(t, program.Failed, got.code)
 		assert.Equal(t, "0 tasks enqueued, 2 bad lines\n", got.out)
 		assert.Contains(t, got.err, "bad line 2: ")
 		assert.Contains(t, got.err, "bad line 5: ")
@@ -90,7 +91,7 @@ func TestBatchStrict(t *testing.T) {
 		assert.Empty(t, pending(t, srv, "default"))
 
 		got = enqueueWith(t, t.Context(), nil, strings.NewReader(mixed), "batch", "-strict", "-redis", srv.URI(), "-")
-		assert.Equal(t, exitFailed, got.code)
+		assert.Equal(t, program.Failed, got.code)
 		assert.Equal(t, "1 task enqueued, 1 bad line\n", got.out)
 		assert.Contains(t, got.err, "stopped at a bad line after 1 task had gone in: line 2: ")
 		assert.Len(t, pending(t, srv, "default"), 1, "of standard input what comes before the bad line is in")
@@ -101,7 +102,7 @@ func TestBatchOfSomethingElse(t *testing.T) {
 	t.Parallel()
 	srv := throttletest.Embedded(t)
 	got := enqueue(t, "batch", "-redis", srv.URI(), file(t, "poem.txt", strings.Repeat("roses are red\n", 50)))
-	assert.Equal(t, exitFailed, got.code, "when no line is a task that is no success")
+	assert.Equal(t, program.Failed, got.code, "when no line is a task that is no success")
 	assert.Equal(t, 20, strings.Count(got.err, "bad line "), "named are the first")
 	assert.Contains(t, got.err, "and 30 bad lines more\n")
 	assert.Contains(t, got.err, "enqueue batch: no line is a task")
@@ -120,7 +121,7 @@ func TestBatchBadFiles(t *testing.T) {
 		{[]string{"-config", file(t, "p.yaml", "policies: 7\n"), "-"}, "p.yaml:1: policies: "},
 	} {
 		got := enqueue(t, append([]string{"batch"}, c.args...)...)
-		assert.Equal(t, exitFailed, got.code)
+		assert.Equal(t, program.Failed, got.code)
 		assert.Contains(t, got.err, c.says)
 	}
 }
@@ -138,7 +139,7 @@ func TestBatchInterrupted(t *testing.T) {
 		cancel() // and the pipe stays open: nothing but the signal ends this batch
 	}()
 	got := enqueueWith(t, ctx, nil, input, "batch", "-redis", srv.URI(), "-")
-	assert.Equal(t, exitFailed, got.code)
+	assert.Equal(t, program.Failed, got.code)
 	in := len(pending(t, srv, "default"))
 	assert.Contains(t, got.out, fmt.Sprintf("%d task", in), "the summary is exact")
 	assert.Contains(t, got.err, "interrupted")
@@ -158,7 +159,7 @@ func TestBatchRedisFailsHalfWay(t *testing.T) {
 			_, _ = io.WriteString(typist, `{"url":"http://h"}`+"\n")
 		}()
 		got := enqueueWith(t, t.Context(), nil, input, "batch", "-redis", srv.URI(), "-workers", "1", "-")
-		assert.Equal(t, exitFailed, got.code)
+		assert.Equal(t, program.Failed, got.code)
 		assert.Equal(t, "2 tasks enqueued\n", got.out)
 		assert.Regexp(t, `stopped at line 3 after 2 tasks had gone in: .*\nTo go on, give it the input again with -from 3\n`, got.err)
 	})

@@ -5,7 +5,9 @@ import (
 	"io"
 
 	"github.com/hibiken/asynq"
+	"github.com/schollz/progressbar/v3"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/producer"
 )
 
@@ -16,7 +18,7 @@ const mostComplaints = 20
 // complaints tells of lines that became no new task.
 type complaints struct {
 	w          io.Writer
-	bar        *bar
+	bar        *progressbar.ProgressBar
 	bad, there int
 }
 
@@ -31,16 +33,16 @@ func (c *complaints) add(e *producer.LineError) {
 		}
 	}
 	if *count++; *count <= mostComplaints {
-		c.bar.clear()
+		_ = c.bar.Clear() // it comes back with the next line that is done
 		say(c.w, "%s %d: %s", kind, e.Line, reason)
 	}
 }
 
 func (c *complaints) finish() {
 	if left := c.bad - mostComplaints; left > 0 {
-		say(c.w, "and %s more", counted(left, "bad line"))
+		say(c.w, "and %s more", program.Counted(left, "bad line"))
 	}
 	if left := c.there - mostComplaints; left > 0 {
-		say(c.w, "and %s more already there", counted(left, "task"))
+		say(c.w, "and %s more already there", program.Counted(left, "task"))
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // action is what a command does, and the options that say how.
@@ -44,34 +46,7 @@ func parse(a action, args []string, getenv func(string) string) error {
 		positional = append(positional, fs.Arg(0))
 		args = fs.Args()[1:]
 	}
-	return errors.Join(readEnvironment(fs, getenv), a.check(positional))
-}
-
-func readEnvironment(fs *flag.FlagSet, getenv func(string) string) error {
-	given := map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	var problems []error
-	fs.VisitAll(func(f *flag.Flag) {
-		value := getenv(envName(f.Name))
-		if given[f.Name] || value == "" {
-			return
-		}
-		values := []string{value}
-		if _, many := f.Value.(*pairs); many {
-			values = strings.Split(strings.TrimSpace(value), "\n")
-		}
-		for _, value := range values {
-			if err := fs.Set(f.Name, value); err != nil {
-				problems = append(problems, fmt.Errorf("%s=%q: %w", envName(f.Name), value, err))
-			}
-		}
-	})
-	return errors.Join(problems...)
-}
-
-// envName is the environment variable that stands in for a flag.
-func envName(flagName string) string {
-	return "RAMPMETER_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
+	return errors.Join(program.ReadEnvironment(fs, getenv), a.check(positional))
 }
 
 // pairs is a flag value that may be given again and again, one pair at a time.
@@ -87,6 +62,9 @@ func (p *pairs) String() string {
 	}
 	return strings.Join(texts, " ")
 }
+
+// Lines implements [program.Lines].
+func (p *pairs) Lines() {}
 
 func (p *pairs) Set(text string) error {
 	name, value, found := strings.Cut(text, p.separator)

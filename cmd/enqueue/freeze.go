@@ -43,17 +43,15 @@ put off until the end of the freeze come back at their times.`
 type freeze struct {
 	server
 
-	thaw     bool
-	policies policies
-	attrs    pairs
-	limit    string
-	policy   string
-	time     time.Duration
+	thaw   bool
+	attrs  pairs
+	limit  string
+	policy string
+	time   time.Duration
 }
 
 func (f *freeze) flags(fs *flag.FlagSet) {
-	f.server.flags(fs)
-	f.policies.flags(fs, "which has the policy; required")
+	f.server.flags(fs, "which has the policy; required")
 	f.attrs = pairs{separator: "="}
 	fs.StringVar(&f.limit, "limit", "", "`NAME` of the limit one key of which is meant, instead of the whole policy")
 	fs.Var(&f.attrs, "attr", "task attribute that names the key of -limit, `NAME=VALUE`; may be repeated\n(in the environment: one a line)")
@@ -78,7 +76,7 @@ func (f *freeze) check(positional []string) error {
 			problems = append(problems, f.readTime(positional[1]))
 		}
 	}
-	if f.policies.path == "" {
+	if f.server.policies == "" {
 		problems = append(problems, errors.New("no policies file: name it with -config FILE"))
 	}
 	return errors.Join(problems...)
@@ -94,20 +92,12 @@ func (f *freeze) readTime(text string) error {
 }
 
 func (f *freeze) run(ctx context.Context, st streams) error {
-	config, err := f.policies.read()
+	session, err := f.open(ctx)
 	if err != nil {
 		return err
 	}
-	rdb, err := f.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
-	limiter, err := throttle.New(rdb, config)
-	if err != nil {
-		return err
-	}
-	if err := f.apply(ctx, limiter); err != nil {
+	defer session.close()
+	if err := f.apply(ctx, session.limiter); err != nil {
 		return err
 	}
 	what := "policy " + f.policy

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
@@ -35,18 +36,18 @@ func TestFreezeAndUnfreeze(t *testing.T) {
 			return enqueue(t, append([]string{name, "-redis", srv.URI(), "-config", path}, args...)...)
 		}
 
-		assert.Equal(t, result{exitOK, "frozen for 10m0s: policy github\n", ""}, command("freeze", "github", "10m"))
+		assert.Equal(t, result{program.OK, "frozen for 10m0s: policy github\n", ""}, command("freeze", "github", "10m"))
 		assert.Equal(t, "freeze", heldBy("42"))
-		assert.Equal(t, result{exitOK, "open: policy github\n", ""}, command("unfreeze", "github"))
+		assert.Equal(t, result{program.OK, "open: policy github\n", ""}, command("unfreeze", "github"))
 		assert.Empty(t, heldBy("42"))
 
 		key := []string{"-limit", "hourly", "-attr", "installation=42", "github"}
 		got := command("freeze", append(key, "1m")...)
-		assert.Equal(t, result{exitOK, "frozen for 1m0s: limit hourly of policy github, installation=42\n", ""}, got)
+		assert.Equal(t, result{program.OK, "frozen for 1m0s: limit hourly of policy github, installation=42\n", ""}, got)
 		assert.Equal(t, "hourly/upstream", heldBy("42"))
 		assert.Empty(t, heldBy("43"))
 		assert.Contains(t, command("status", "-attr", "installation=42").out, "the upstream leaves 0")
-		assert.Equal(t, exitOK, command("unfreeze", key...).code)
+		assert.Equal(t, program.OK, command("unfreeze", key...).code)
 		assert.Empty(t, heldBy("42"))
 
 		assert.Contains(t, command("freeze", "gitlab", "1m").err, `unknown policy "gitlab"`)
@@ -66,7 +67,7 @@ func TestFreezeUsage(t *testing.T) {
 		`unexpected argument "more"`: {"freeze", "github", time.Minute.String(), "more"},
 	} {
 		got := enqueue(t, args...)
-		assert.Equal(t, exitUsage, got.code, args)
+		assert.Equal(t, program.Usage, got.code, args)
 		assert.Contains(t, got.err, problem)
 	}
 }

@@ -2,9 +2,10 @@ package main
 
 import (
 	"flag"
-	"fmt"
 	"io"
 	"strings"
+
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // command is one of the things that enqueue can do.
@@ -23,15 +24,6 @@ func commands() []command {
 		{"unfreeze", "POLICY", "open what was closed", unfreezeAbout, unfreezeExamples, func() action { return &freeze{thaw: true} }},
 		{"schedule", "FILE.yaml", "enqueue tasks again and again, by cron expressions", scheduleAbout, scheduleExamples, func() action { return new(scheduleFile) }},
 	}
-}
-
-func findCommand(name string) (command, bool) {
-	for _, c := range commands() {
-		if c.name == name {
-			return c, true
-		}
-	}
-	return command{}, false
 }
 
 func commandNames() string {
@@ -64,34 +56,20 @@ Exit codes: 0 done, 1 failed or stopped half-way, 2 wrong usage.
 )
 
 func printHelp(w io.Writer) {
-	var b strings.Builder
-	b.WriteString(helpBefore)
+	_, _ = io.WriteString(w, helpBefore)
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.brief)
+		say(w, "  %-9s %s", c.name, c.brief)
 	}
-	b.WriteString(helpAfter)
-	b.WriteString(helpEnd)
-	_, _ = io.WriteString(w, b.String())
+	_, _ = io.WriteString(w, helpAfter+helpEnd)
 }
 
 // printHelp writes what -h shows. The flags come from the flag set itself, so
 // that none is forgotten.
 func (c command) printHelp(w io.Writer) {
-	var b strings.Builder
-	b.WriteString(strings.TrimSpace(c.about))
-	fmt.Fprintf(&b, "\n\nUsage:\n\n  %s\n\nFlags, each with the environment variable that stands in for it:\n\n",
-		strings.Join(strings.Fields("enqueue "+c.name+" [flags] "+c.usage), " "))
+	say(w, "%s\n\nUsage:\n\n  %s\n\nFlags, each with the environment variable that stands in for it:\n",
+		strings.TrimSpace(c.about), strings.Join(strings.Fields("enqueue "+c.name+" [flags] "+c.usage), " "))
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	c.action().flags(fs)
-	fs.VisitAll(func(f *flag.Flag) {
-		name, usage := flag.UnquoteUsage(f)
-		fmt.Fprintf(&b, "  %s", strings.TrimSpace("-"+f.Name+" "+name))
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
-			fmt.Fprintf(&b, " (default %s)", f.DefValue)
-		}
-		fmt.Fprintf(&b, "\n      %s\n      %s\n", strings.ReplaceAll(usage, "\n", "\n      "), envName(f.Name))
-	})
-	fmt.Fprintf(&b, "\nExamples:\n\n%s", strings.Trim(c.examples, "\n"))
-	b.WriteString("\n" + helpEnd)
-	_, _ = io.WriteString(w, b.String())
+	program.PrintFlags(w, fs)
+	say(w, "\nExamples:\n\n%s\n%s", strings.Trim(c.examples, "\n"), strings.TrimSuffix(helpEnd, "\n"))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
@@ -38,7 +39,6 @@ asynq has them as scheduled meanwhile.`
 type httpCall struct {
 	server
 
-	policies policies
 	request  httprequest.Payload
 	headers  pairs
 	attrs    pairs
@@ -48,8 +48,7 @@ type httpCall struct {
 }
 
 func (h *httpCall) flags(fs *flag.FlagSet) {
-	h.server.flags(fs)
-	h.policies.flags(fs, "to put calls into line that would have to wait,\nto refuse those that can never pass, and to tell how long the quota makes them take")
+	h.server.flags(fs, "to put calls into line that would have to wait,\nto refuse those that can never pass, and to tell how long the quota makes them take")
 	h.attrs = pairs{separator: "="}
 	h.headers = pairs{separator: ":"}
 	fs.StringVar(&h.request.Method, "method", "GET", "HTTP `METHOD`")
@@ -86,28 +85,23 @@ func (h *httpCall) check(positional []string) error {
 }
 
 func (h *httpCall) run(ctx context.Context, s streams) error {
-	config, err := h.policies.read()
+	session, err := h.open(ctx)
 	if err != nil {
 		return err
 	}
-	rdb, err := h.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
+	defer session.close()
 
-	bar := newBar(s.err, "tasks", int64(h.count), false)
-	defer bar.close()
-	p, err := h.policies.producer(rdb, config)
+	p, err := session.producer()
 	if err != nil {
 		return err
 	}
 	defer p.Close()
+	bar := newBar(s.err, "tasks", int64(h.count), false)
 	summary, err := p.Repeat(ctx, h.entry, h.count, producer.BatchConfig{
-		Config: config, Strict: true,
-		Progress: func(p producer.Progress) { bar.set(int64(p.Enqueued)) },
+		Config: session.config, Strict: true,
+		Progress: func(p producer.Progress) { _ = bar.Set(p.Enqueued) },
 	})
-	bar.close()
+	_ = bar.Finish()
 	if refused, ok := errors.AsType[*producer.StrictError](err); ok {
 		return fmt.Errorf("nothing was enqueued: %w", refused.First.Err)
 	}
@@ -116,12 +110,12 @@ func (h *httpCall) run(ctx context.Context, s streams) error {
 		return nil
 	}
 	if summary.Enqueued > 0 {
-		say(s.out, "%s enqueued in queue %q%s", counted(summary.Enqueued, "task"), h.entry.Queue, rest(summary))
+		say(s.out, "%s enqueued in queue %q%s", program.Counted(summary.Enqueued, "task"), h.entry.Queue, rest(summary))
 	}
 	if stopped, ok := errors.AsType[*producer.StoppedError](err); ok {
-		return fmt.Errorf("stopped with %d of %s left: %w", h.count-summary.Enqueued, counted(h.count, "task"), interruption(ctx, stopped.Err))
+		return fmt.Errorf("stopped with %d of %s left: %w", h.count-summary.Enqueued, program.Counted(h.count, "task"), interruption(ctx, stopped.Err))
 	}
-	sayEstimate(s.out, summary.Estimate, config)
+	sayEstimate(s.out, summary.Estimate, session.config)
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
@@ -20,7 +21,7 @@ func TestHTTP(t *testing.T) {
 		got := enqueue(t, "http", "-redis", srv.URI(), "-queue", "calls", "-attr", "installation=42", "https://h/x?a=1&b=2",
 			"-attr", "points=5", "-method", "POST", "-header", "Content-Type: text/plain", "-body", "hello",
 			"-max-retry", "0", "-timeout", "30s", "-retention", "1h", "-id", "mine")
-		require.Equal(t, result{exitOK, "1 task enqueued in queue \"calls\"\n", ""}, got)
+		require.Equal(t, result{program.OK, "1 task enqueued in queue \"calls\"\n", ""}, got)
 
 		tasks := pending(t, srv, "calls")
 		require.Len(t, tasks, 1)
@@ -37,7 +38,7 @@ func TestHTTP(t *testing.T) {
 			Headers: map[string]string{"Content-Type": "text/plain"}, Body: "hello"}, payload)
 
 		got = enqueue(t, "http", "-redis", srv.URI(), "-queue", "calls", "-id", "mine", "https://h/y")
-		assert.Equal(t, result{exitOK, "task \"mine\" is in queue \"calls\" already, nothing was enqueued\n", ""}, got)
+		assert.Equal(t, result{program.OK, "task \"mine\" is in queue \"calls\" already, nothing was enqueued\n", ""}, got)
 	})
 }
 
@@ -46,7 +47,7 @@ func TestHTTPManyWithEstimate(t *testing.T) {
 	srv := throttletest.Embedded(t)
 	config := file(t, "policies.yaml", policiesFile)
 	got := enqueue(t, "http", "-redis", srv.URI(), "-config", config, "-count", "70", "-attr", "installation=42", "http://h")
-	assert.Equal(t, result{exitOK, "70 tasks enqueued in queue \"default\"\n" +
+	assert.Equal(t, result{program.OK, "70 tasks enqueued in queue \"default\"\n" +
 		"the quota makes them take about 6s: limit all of policy github is the narrowest\n", ""}, got)
 	assert.Len(t, pending(t, srv, "default"), 70)
 
@@ -57,7 +58,7 @@ func TestHTTPManyWithEstimate(t *testing.T) {
 	assert.Contains(t, got.out, "they fit into the quota")
 
 	got = enqueue(t, "http", "-redis", srv.URI(), "-config", config, "-queue", "other", "http://h")
-	assert.Equal(t, exitFailed, got.code)
+	assert.Equal(t, program.Failed, got.code)
 	assert.Equal(t, `enqueue http: nothing was enqueued: attribute "installation" is missing: `+
 		`limit "hourly" of policy "github" needs it (set it as a task header)`+"\n", got.err)
 	assert.Empty(t, pending(t, srv, "other"))
@@ -69,7 +70,7 @@ func TestHTTPInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	got := enqueueWith(t, ctx, nil, strings.NewReader(""), "http", "-redis", srv.URI(), "http://h")
-	assert.Equal(t, exitFailed, got.code)
+	assert.Equal(t, program.Failed, got.code)
 	assert.Empty(t, pending(t, srv, "default"))
 }
 
@@ -84,14 +85,14 @@ func TestEnvironmentStandsIn(t *testing.T) {
 		"RAMPMETER_METHOD": "",
 	}
 	got := enqueueWith(t, t.Context(), environment, nil, "http", "http://h", "-count", "3")
-	require.Equal(t, exitOK, got.code, got.err)
+	require.Equal(t, program.OK, got.code, got.err)
 	tasks := pending(t, srv, "from-environment")
 	require.Len(t, tasks, 3, "a flag wins")
 	assert.Equal(t, map[string]string{"a": "1", "b": "2, too"}, tasks[0].Headers)
 
 	environment["RAMPMETER_COUNT"], environment["RAMPMETER_ATTR"] = "many", "a"
 	got = enqueueWith(t, t.Context(), environment, nil, "http", "http://h")
-	assert.Equal(t, exitUsage, got.code)
+	assert.Equal(t, program.Usage, got.code)
 	assert.Contains(t, got.err, `RAMPMETER_COUNT="many": `)
 	assert.Contains(t, got.err, `RAMPMETER_ATTR="a": write it as NAME=VALUE`)
 }
@@ -99,7 +100,7 @@ func TestEnvironmentStandsIn(t *testing.T) {
 func TestAfterTwoDashesNothingIsAFlag(t *testing.T) {
 	t.Parallel()
 	got := enqueue(t, "http", "--", "-not-a-flag")
-	assert.Equal(t, exitUsage, got.code)
+	assert.Equal(t, program.Usage, got.code)
 	assert.Contains(t, got.err, `url "-not-a-flag" must start with http`)
 }
 

@@ -9,39 +9,20 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
+	"slices"
 	_ "time/tzdata" // schedules name timezones, and small containers have none
 
-	"github.com/redis/go-redis/v9"
-)
+	"github.com/redis/go-redis/v9/logging"
 
-// Exit codes of the command.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 func main() {
-	redis.SetLogger(silent{})
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-signals
-		cancel()
-		<-signals // whoever asks twice does not want to wait
-		os.Exit(exitFailed)
-	}()
-	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+	// go-redis would write over the progress bar what the command itself is going to say
+	// in a better way.
+	logging.Disable()
+	os.Exit(run(program.Context(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
-
-// silent keeps the Redis client from writing over the progress bar what the
-// command itself is going to say in a better way.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // streams is what a command talks to.
 type streams struct {
@@ -60,34 +41,36 @@ func say(w io.Writer, format string, args ...any) {
 func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		say(stderr, "enqueue: no command; there are %s\nRun 'enqueue -h' for help.", commandNames())
-		return exitUsage
+		return program.Usage
 	}
 	switch args[0] {
 	case "-h", "-help", "--help", "help":
 		if len(args) < 2 {
 			printHelp(stdout)
-			return exitOK
+			return program.OK
 		}
 		args = []string{args[1], "-h"} // enqueue help batch
 	}
-	c, ok := findCommand(args[0])
-	if !ok {
+	all := commands()
+	i := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] })
+	if i < 0 {
 		say(stderr, "enqueue: %q is no command; there are %s\nRun 'enqueue -h' for help.", args[0], commandNames())
-		return exitUsage
+		return program.Usage
 	}
+	c := all[i]
 	action := c.action()
 	err := parse(action, args[1:], getenv)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		c.printHelp(stdout)
-		return exitOK
+		return program.OK
 	case err != nil:
 		say(stderr, "enqueue %s: %v\nRun 'enqueue %s -h' for help.", c.name, err, c.name)
-		return exitUsage
+		return program.Usage
 	}
 	if err := action.run(ctx, streams{stdin, stdout, stderr}); err != nil {
 		say(stderr, "enqueue %s: %v", c.name, err)
-		return exitFailed
+		return program.Failed
 	}
-	return exitOK
+	return program.OK
 }

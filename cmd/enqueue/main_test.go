@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -98,7 +99,7 @@ func TestHelpTeaches(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"-h"}, {"--help"}, {"help"}} {
 		got := enqueue(t, args...)
-		assert.Equal(t, exitOK, got.code)
+		assert.Equal(t, program.OK, got.code)
 		for _, c := range commands() {
 			assert.Contains(t, got.out, c.name)
 			assert.Contains(t, got.out, c.brief)
@@ -107,7 +108,7 @@ func TestHelpTeaches(t *testing.T) {
 	for _, c := range commands() {
 		for _, args := range [][]string{{c.name, "-h"}, {"help", c.name}, {c.name, "x", "-help"}} {
 			got := enqueue(t, args...)
-			assert.Equal(t, exitOK, got.code, args)
+			assert.Equal(t, program.OK, got.code, args)
 			assert.Empty(t, got.err)
 			assert.Contains(t, got.out, "Usage:\n\n  enqueue "+c.name)
 			assert.Contains(t, got.out, "Examples:\n\n  ")
@@ -147,7 +148,7 @@ func TestBadUsage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := enqueue(t, c.args...)
-			assert.Equal(t, exitUsage, got.code)
+			assert.Equal(t, program.Usage, got.code)
 			assert.Empty(t, got.out)
 			for _, text := range append(c.says, "for help.") {
 				assert.Contains(t, got.err, text)
@@ -160,7 +161,7 @@ func TestMessagesKeepThePassword(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{"redis://:hunter2@h:port", "redis://:hunter2@127.0.0.1:1/x", "redis://:hunter2@127.0.0.1:1", "rediss://:hunter2@"} {
 		got := enqueueInNoTime(t, "status", "-redis", uri)
-		assert.NotEqual(t, exitOK, got.code)
+		assert.NotEqual(t, program.OK, got.code)
 		assert.NotContains(t, got.err, "hunter2")
 	}
 }
@@ -174,7 +175,7 @@ func TestUnreachableRedis(t *testing.T) {
 		t.Run(args[0], func(t *testing.T) {
 			t.Parallel()
 			got := enqueueInNoTime(t, append(args, "-redis", "redis://"+nobody)...)
-			assert.Equal(t, exitFailed, got.code)
+			assert.Equal(t, program.Failed, got.code)
 			assert.Contains(t, got.err, "enqueue "+args[0]+": cannot reach Redis at "+nobody+": ")
 			assert.Contains(t, got.err, "-redis URI or RAMPMETER_REDIS")
 		})
@@ -186,11 +187,11 @@ func TestWrongPassword(t *testing.T) {
 	srv := throttletest.Redis(t)
 	require.NoError(t, srv.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
 	got := enqueue(t, "status", "-redis", srv.URI())
-	assert.Equal(t, exitFailed, got.code)
+	assert.Equal(t, program.Failed, got.code)
 	assert.Contains(t, got.err, "Redis at "+srv.Addr()+" does not let us in: NOAUTH")
 	assert.Contains(t, got.err, "Put the password into the URI")
 	got = enqueue(t, "status", "-redis", "redis://:secret@"+srv.Addr())
-	assert.Equal(t, exitOK, got.code, got.err)
+	assert.Equal(t, program.OK, got.code, got.err)
 }
 
 func TestRedisURI(t *testing.T) {

@@ -11,20 +11,26 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rampmeter/rampmeter/producer"
+	"github.com/rampmeter/rampmeter/throttle"
+	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/worker"
 )
 
 // helloTimeout is how long Redis may take to answer at the start.
 const helloTimeout = 4 * time.Second
 
-// server is the Redis that the options name.
+// server is the Redis that the options name, and the policies file that they may name.
 type server struct {
-	uri     string
-	conn    asynq.RedisConnOpt
-	address string
+	uri      string
+	conn     asynq.RedisConnOpt
+	address  string
+	policies string
 }
 
-func (s *server) flags(fs *flag.FlagSet) {
+// flags ties the flags; why is what the policies are for.
+func (s *server) flags(fs *flag.FlagSet, why string) {
+	fs.StringVar(&s.policies, "config", "", "policies `FILE` of the workers, "+why)
 	fs.StringVar(&s.uri, "redis", "redis://127.0.0.1:6379", "`URI` of the Redis with tasks and limits: redis://, rediss://,\nredis-socket:// or redis-sentinel://")
 }
 
@@ -46,8 +52,46 @@ func (s *server) check() error {
 	return nil
 }
 
-// connect returns a client of a Redis that has just answered. The caller closes
-// it.
+// session is what a command works with. The policies and their limiter are nil when no
+// policies file is named.
+type session struct {
+	rdb     redis.UniversalClient
+	config  *policy.Config
+	limiter *throttle.Limiter
+}
+
+// open reads the policies and connects. The caller closes the session.
+func (s *server) open(ctx context.Context) (*session, error) {
+	var config *policy.Config
+	var err error
+	if s.policies != "" {
+		if config, err = policy.ReadFile(s.policies); err != nil {
+			return nil, err
+		}
+	}
+	rdb, err := s.connect(ctx)
+	if err != nil || config == nil {
+		return &session{rdb: rdb}, err
+	}
+	limiter, err := throttle.New(rdb, config)
+	if err != nil {
+		_ = rdb.Close()
+	}
+	return &session{rdb, config, limiter}, err
+}
+
+func (s *session) close() { _ = s.rdb.Close() }
+
+// producer returns one that parks tasks at once by the policies, if there are any.
+func (s *session) producer() (*producer.Producer, error) {
+	client := asynq.NewClientFromRedisClient(s.rdb)
+	if s.limiter == nil {
+		return producer.FromClient(client), nil
+	}
+	return producer.FromConfig(producer.Config{Limiter: s.limiter, Client: client})
+}
+
+// connect returns a client of a Redis that has just answered.
 func (s *server) connect(ctx context.Context) (redis.UniversalClient, error) {
 	rdb, ok := s.conn.MakeRedisClient().(redis.UniversalClient)
 	if !ok {

@@ -9,9 +9,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/producer"
 )
 
@@ -51,14 +51,12 @@ are put into their policy's line straight away if -config names the policies.`
 type scheduleFile struct {
 	server
 
-	policies  policies
 	path      string
 	checkOnly bool
 }
 
 func (c *scheduleFile) flags(fs *flag.FlagSet) {
-	c.server.flags(fs)
-	c.policies.flags(fs, "to put tasks into line that would have to wait")
+	c.server.flags(fs, "to put tasks into line that would have to wait")
 	fs.BoolVar(&c.checkOnly, "check", false, "only check the file and show the next time of each entry")
 }
 
@@ -76,21 +74,17 @@ func (c *scheduleFile) run(ctx context.Context, s streams) error {
 	if c.checkOnly {
 		return printNext(s.out, schedule, time.Now())
 	}
-	config, err := c.policies.read()
+	session, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
-	rdb, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
-	p, err := c.policies.producer(rdb, config)
+	defer session.close()
+	p, err := session.producer()
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	scheduler, err := producer.NewScheduler(rdb, schedule, newLogger(s.err))
+	scheduler, err := producer.NewScheduler(session.rdb, schedule, program.NewLogger(s.err, zapcore.InfoLevel, time.DateTime))
 	if err != nil {
 		return err
 	}
@@ -111,19 +105,4 @@ func printNext(w io.Writer, schedule *producer.Schedule, now time.Time) error {
 			entry.Name, entry.Cron, next.Format(time.RFC3339), inAbout(next.Sub(now)), entry.Entry.Type)
 	}
 	return table.Flush()
-}
-
-// newLogger logs for people when w is a terminal, and otherwise one JSON object a
-// line.
-func newLogger(w io.Writer) *zap.Logger {
-	config := zap.NewProductionEncoderConfig()
-	config.TimeKey = "time"
-	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	encoder := zapcore.NewJSONEncoder(config)
-	if isTerminal(w) {
-		config.EncodeTime = zapcore.TimeEncoderOfLayout(time.DateTime)
-		config.EncodeLevel = zapcore.CapitalColorLevelEncoder
-		encoder = zapcore.NewConsoleEncoder(config)
-	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), zapcore.InfoLevel))
 }

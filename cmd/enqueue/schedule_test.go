@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -34,8 +35,8 @@ func TestScheduleEnqueuesUntilItIsStopped(t *testing.T) {
 		}
 		cancel()
 		go func() { _, _ = io.Copy(io.Discard, logs) }()
-		assert.Equal(t, exitOK, <-ended)
-		assert.Equal(t, exitOK, <-ended)
+		assert.Equal(t, program.OK, <-ended)
+		assert.Equal(t, program.OK, <-ended)
 		require.NoError(t, logged.Close())
 
 		ids := map[string]bool{}
@@ -53,7 +54,7 @@ func TestSchedulePutsTasksIntoLine(t *testing.T) {
 	t.Parallel()
 	srv := throttletest.Embedded(t)
 	config := file(t, "policies.yaml", policiesFile)
-	require.Equal(t, exitOK, enqueue(t, "freeze", "-redis", srv.URI(), "-config", config, "github", "1h").code)
+	require.Equal(t, program.OK, enqueue(t, "freeze", "-redis", srv.URI(), "-config", config, "github", "1h").code)
 	path := file(t, "schedule.yaml", `schedule: [{name: beat, cron: "* * * * * *", url: "http://h", attributes: {installation: "7", points: "1"}}]`)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
@@ -65,7 +66,7 @@ func TestSchedulePutsTasksIntoLine(t *testing.T) {
 		return len(srv.Client().Keys(ctx, "rm:{github}/line*/row:1:7,7:default,").Val()) == 1
 	}, patience, 10*time.Millisecond)
 	cancel()
-	assert.Equal(t, exitOK, <-ended)
+	assert.Equal(t, program.OK, <-ended)
 	assert.Empty(t, pending(t, srv, "default"))
 }
 
@@ -77,7 +78,7 @@ schedule:
   - {name: sync, cron: "*/10 * * * * *", type: crm:sync}
 `)
 	got := enqueue(t, "schedule", "-check", path, "-redis", "redis://127.0.0.1:1")
-	assert.Equal(t, exitOK, got.code, got.err)
+	assert.Equal(t, program.OK, got.code, got.err)
 	assert.Regexp(t, `^NAME +CRON +NEXT +IN +TASK
 new-year +0 0 1 1 \* +\d{4}-12-31T23:00:00Z +\S+ +http:request
 sync +\*/10 \* \* \* \* \* +\S+0Z +\S+ +crm:sync
@@ -87,13 +88,13 @@ $`, got.out)
 func TestScheduleBadFile(t *testing.T) {
 	t.Parallel()
 	got := enqueue(t, "schedule", file(t, "schedule.yaml", "schedule:\n  - {name: a b, cron: x, type: t}\n  - {cron: '* * * * *'}\n"))
-	assert.Equal(t, exitFailed, got.code)
+	assert.Equal(t, program.Failed, got.code)
 	assert.Contains(t, got.err, `schedule.yaml:2: schedule[0].name: "a b" may have letters`)
 	assert.Contains(t, got.err, "schedule.yaml:2: schedule[0].cron: ")
 	assert.Contains(t, got.err, "schedule.yaml:3: schedule[1].name: missing")
 	assert.Contains(t, got.err, "schedule.yaml:3: schedule[1].type: missing")
 
 	got = enqueue(t, "schedule", t.TempDir()+"/none.yaml")
-	assert.Equal(t, exitFailed, got.code)
+	assert.Equal(t, program.Failed, got.code)
 	assert.Contains(t, got.err, "schedule file: open ")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -37,16 +38,14 @@ when it is expected to start. It changes nothing.`
 type status struct {
 	server
 
-	policies policies
-	attrs    pairs
-	asJSON   bool
-	scan     int
-	task     string
+	attrs  pairs
+	asJSON bool
+	scan   int
+	task   string
 }
 
 func (s *status) flags(fs *flag.FlagSet) {
-	s.server.flags(fs)
-	s.policies.flags(fs, "to show what is left of its limits")
+	s.server.flags(fs, "to show what is left of its limits")
 	s.attrs = pairs{separator: "="}
 	fs.Var(&s.attrs, "attr", "show limits for this task attribute, `NAME=VALUE`; may be repeated\n(in the environment: one a line)")
 	fs.BoolVar(&s.asJSON, "json", false, "write one JSON object instead of tables")
@@ -58,7 +57,7 @@ func (s *status) check(positional []string) error {
 	switch {
 	case len(positional) > 1:
 		problems = append(problems, fmt.Errorf("unexpected argument %q; status shows one task at a time", positional[1]))
-	case len(positional) == 1 && s.policies.path == "":
+	case len(positional) == 1 && s.server.policies == "":
 		problems = append(problems, fmt.Errorf("-config is missing; the policies say where task %q may stand in line", positional[0]))
 	case len(positional) == 1:
 		s.task = positional[0]
@@ -78,37 +77,36 @@ type report struct {
 }
 
 func (s *status) run(ctx context.Context, st streams) error {
-	config, err := s.policies.read()
+	session, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	rdb, err := s.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
-
+	defer session.close()
 	if s.task != "" {
-		tasks, err := readTasks(ctx, rdb, config, s.task)
+		tasks, err := readTasks(ctx, session, s.task)
 		if err != nil {
 			return fmt.Errorf("looking for the task: %w", err)
 		}
 		return printTasks(st.out, tasks, s.asJSON)
 	}
 	r := report{Redis: s.address, Time: time.Now().UTC()}
-	if r.Queues, err = readQueues(ctx, asynq.NewInspectorFromRedisClient(rdb), s.scan); err != nil {
+	if r.Queues, err = readQueues(ctx, asynq.NewInspectorFromRedisClient(session.rdb), s.scan); err != nil {
 		return fmt.Errorf("reading the queues: %w", err)
 	}
-	if config != nil {
-		if r.Limits, err = readLimits(ctx, rdb, config, s.attrs.values); err != nil {
+	if session.config != nil {
+		if r.Limits, err = readLimits(ctx, session, s.attrs.values); err != nil {
 			return fmt.Errorf("reading the limits: %w", err)
 		}
 	}
 	if s.asJSON {
-		enc := json.NewEncoder(st.out)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		return enc.Encode(r)
+		return writeJSON(st.out, r)
 	}
 	return r.print(st.out)
+}
+
+func writeJSON(w io.Writer, report any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(report)
 }

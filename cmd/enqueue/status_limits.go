@@ -39,11 +39,11 @@ type limitReport struct {
 }
 
 // readLimits peeks at every limit whose key is known.
-func readLimits(ctx context.Context, rdb redis.UniversalClient, config *policy.Config, attributes map[string]string) ([]limitReport, error) {
+func readLimits(ctx context.Context, s *session, attributes map[string]string) ([]limitReport, error) {
 	limits := []limitReport{}
-	for i := range config.Policies {
-		policy := &config.Policies[i]
-		known, err := peek(ctx, rdb, policy, attributes)
+	for i := range s.config.Policies {
+		policy := &s.config.Policies[i]
+		known, err := peek(ctx, s.rdb, policy, attributes)
 		if err != nil {
 			return nil, err
 		}

@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/rampmeter/rampmeter/internal/asynqfacts"
-	"github.com/rampmeter/rampmeter/throttle"
-	"github.com/rampmeter/rampmeter/throttle/policy"
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/worker"
 )
 
@@ -41,19 +38,15 @@ type lineReport struct {
 }
 
 // readTasks finds the task with that ID in every queue: an ID is unique in one only.
-func readTasks(ctx context.Context, rdb redis.UniversalClient, config *policy.Config, id string) ([]taskReport, error) {
-	limiter, err := throttle.New(rdb, config)
-	if err != nil {
-		return nil, err
-	}
-	inspector := asynq.NewInspectorFromRedisClient(rdb)
+func readTasks(ctx context.Context, s *session, id string) ([]taskReport, error) {
+	inspector := asynq.NewInspectorFromRedisClient(s.rdb)
 	queues, err := inspector.Queues()
 	if err != nil {
 		return nil, err
 	}
 	var found []taskReport
 	for _, queue := range queues {
-		w, err := worker.Where(ctx, limiter, inspector, queue, id)
+		w, err := worker.Where(ctx, s.limiter, inspector, queue, id)
 		if asynqfacts.IsGone(err) {
 			continue
 		}
@@ -100,7 +93,7 @@ func (r *taskReport) print(w io.Writer, now time.Time) {
 		}
 		say(w, "  policy: %s; number %d in line%s, since %s", r.Policy, r.Line.Position, lane, r.Line.Since.Format(time.RFC3339))
 		say(w, "  held by: %s; expected to start in %s", orNobody(r.Line.HeldBy), inAbout(max(0, r.Line.Expected.Sub(now))))
-		say(w, "  asked: %s", counted(int(r.Line.Asked), "time"))
+		say(w, "  asked: %s", program.Counted(int(r.Line.Asked), "time"))
 	}
 	if r.LastError != "" {
 		say(w, "  last error: %s", r.LastError)
@@ -117,10 +110,7 @@ func orNobody(limit string) string {
 // printTasks writes what was found, as JSON or in words.
 func printTasks(w io.Writer, tasks []taskReport, asJSON bool) error {
 	if asJSON {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		return enc.Encode(tasks)
+		return writeJSON(w, tasks)
 	}
 	for i := range tasks {
 		tasks[i].print(w, time.Now())

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 )
@@ -48,7 +49,7 @@ routes: [{task: "call", policy: api}]
 		require.NoError(t, middleware.Close())
 
 		got := enqueue(t, "status", "-redis", srv.URI(), "-config", path, "third")
-		assert.Equal(t, exitOK, got.code)
+		assert.Equal(t, program.OK, got.code)
 		assert.Regexp(t, `^task third of queue default: call, retry
   retries: 0 of 25
   policy: api; number 2 in line of lane acme, since \S+Z

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
@@ -53,7 +54,7 @@ func TestStatusOfQueues(t *testing.T) {
 	t.Parallel()
 	throttletest.EachServer(t, func(t *testing.T, srv *throttletest.Server) {
 		got := enqueue(t, "status", "-redis", srv.URI())
-		assert.Equal(t, result{exitOK, "There is no queue at " + srv.Addr() + " yet: nothing was ever enqueued.\n", ""}, got)
+		assert.Equal(t, result{program.OK, "There is no queue at " + srv.Addr() + " yet: nothing was ever enqueued.\n", ""}, got)
 
 		before := time.Now()
 		deferTasks(t, srv, 3)
@@ -65,7 +66,7 @@ func TestStatusOfQueues(t *testing.T) {
 		require.NoError(t, inspector(srv).PauseQueue("mail"))
 
 		got = enqueue(t, "status", "-redis", srv.URI())
-		assert.Equal(t, exitOK, got.code, got.err)
+		assert.Equal(t, program.OK, got.code, got.err)
 		assert.Regexp(t, `^QUEUE          PENDING  ACTIVE  SCHEDULED  RETRY  ARCHIVED  DEFERRED  NEXT DEFERRED
 default        1        0       1          3      0         3         in 2d2h
 mail \(paused\)  1        0       0          0      0         0         -
@@ -118,13 +119,13 @@ func TestStatusOfLimits(t *testing.T) {
 		require.NoError(t, err)
 
 		got := enqueue(t, "status", "-redis", srv.URI(), "-config", path)
-		assert.Equal(t, exitOK, got.code, got.err)
+		assert.Equal(t, program.OK, got.code, got.err)
 		assert.Regexp(t, `\n\nPOLICY  LIMIT   RATE`, got.out)
 		assert.Regexp(t, `\ngithub  all     10/1h0m0s +all +10 +9 +\S.*frozen for 2d2h\n`, got.out)
 		assert.Regexp(t, `\ngithub  hourly  100/1000h0m0s +each installation: pass -attr installation=VALUE to see one`, got.out)
 
 		got = enqueue(t, "status", "-redis", srv.URI(), "-config", path, "-attr", "installation=42", "-attr", "points=1000", "-json")
-		assert.Equal(t, exitOK, got.code, got.err)
+		assert.Equal(t, program.OK, got.code, got.err)
 		var r report
 		require.NoError(t, json.Unmarshal([]byte(got.out), &r))
 		require.Len(t, r.Limits, 2)

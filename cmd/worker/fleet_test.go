@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -67,7 +68,7 @@ func TestTermDuringWaitsLosesNothing(t *testing.T) {
 	s.awaitQueue("all wait", func(q *asynq.QueueInfo) bool { return q.Active == 10 })
 
 	require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
-	assert.Equal(t, exitOK, worker.ends())
+	assert.Equal(t, program.OK, worker.ends())
 	queue := s.queue()
 	assert.Equal(t, 10, queue.Pending+queue.Retry, "all are there: %+v", queue)
 	s.nothingCharged()

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"flag"
-	"fmt"
 	"io"
-	"strings"
+
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 const helpBefore = `worker runs the tasks of asynq queues at the pace their policies allow.
@@ -65,16 +64,7 @@ Exit codes: 0 stopped in good order, 1 could not run, 2 wrong usage.
 // printHelp writes what -h shows. The flags come from the flag set itself, so
 // that none is forgotten.
 func printHelp(w io.Writer) {
-	var b strings.Builder
-	b.WriteString(helpBefore)
-	new(options).flags().VisitAll(func(f *flag.Flag) {
-		name, usage := flag.UnquoteUsage(f)
-		b.WriteString("  -" + strings.TrimSpace(f.Name+" "+name))
-		if f.DefValue != "" && f.DefValue != "false" {
-			fmt.Fprintf(&b, " (default %s)", f.DefValue)
-		}
-		fmt.Fprintf(&b, "\n      %s\n      %s\n", strings.ReplaceAll(usage, "\n", "\n      "), envName(f.Name))
-	})
-	b.WriteString(helpAfter)
-	_, _ = io.WriteString(w, b.String())
+	_, _ = io.WriteString(w, helpBefore)
+	program.PrintFlags(w, new(options).flags())
+	_, _ = io.WriteString(w, helpAfter)
 }

@@ -9,34 +9,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
-)
 
-// Exit codes of the command.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 func main() {
 	// go-redis would write lines of its own between those of the log. It returns
 	// the same errors to those who asked, and they are logged.
 	logging.Disable()
-
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-signals
-		cancel()
-		<-signals // whoever asks twice does not want to wait
-		os.Exit(exitFailed)
-	}()
-	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+	os.Exit(run(program.Context(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
 // run is the command without its process: it works until ctx ends and returns
@@ -45,15 +28,15 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	opts, err := parseOptions(args, getenv)
 	if errors.Is(err, flag.ErrHelp) {
 		printHelp(stdout)
-		return exitOK
+		return program.OK
 	}
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "worker: %v\nRun 'worker -h' for help.\n", err)
-		return exitUsage
+		return program.Usage
 	}
-	if err := work(ctx, opts, newLogger(stderr, opts.logLevel)); err != nil {
+	if err := work(ctx, opts, program.NewLogger(stderr, opts.logLevel, "15:04:05.000")); err != nil {
 		_, _ = fmt.Fprintf(stderr, "worker: %v\n", err)
-		return exitFailed
+		return program.Failed
 	}
-	return exitOK
+	return program.OK
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
 
@@ -75,11 +76,11 @@ func writeFile(t *testing.T, content string) string {
 func TestHelpNamesEveryFlag(t *testing.T) {
 	t.Parallel()
 	got := runToEnd(t, nil, "-h")
-	assert.Equal(t, exitOK, got.code)
+	assert.Equal(t, program.OK, got.code)
 	assert.Empty(t, got.stderr)
 	new(options).flags().VisitAll(func(f *flag.Flag) {
 		assert.Regexp(t, "\n  -"+f.Name+"[ \n]", got.stdout)
-		assert.Contains(t, got.stdout, "\n      "+envName(f.Name)+"\n")
+		assert.Contains(t, got.stdout, "\n      "+program.Variable(f.Name)+"\n")
 	})
 	assert.Contains(t, got.stdout, "RAMPMETER_SHUTDOWN_TIMEOUT")
 	assert.Contains(t, got.stdout, "Examples:")
@@ -114,7 +115,7 @@ routes:
     policy: githb
 `)
 		got := runToEnd(t, nil, "-config", path, "-embedded")
-		assert.Equal(t, exitFailed, got.code)
+		assert.Equal(t, program.Failed, got.code)
 		assert.Contains(t, got.stderr, "mistakes in it: 4\n")
 		for _, want := range []string{":5: ", ":7: ", ":10: ", ":13: "} {
 			assert.Contains(t, got.stderr, "\n"+path+want)
@@ -124,7 +125,7 @@ routes:
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "nowhere.yaml")
 		got := runToEnd(t, nil, "-config", path, "-embedded")
-		assert.Equal(t, exitFailed, got.code)
+		assert.Equal(t, program.Failed, got.code)
 		assert.Contains(t, got.stderr, path)
 		assert.Contains(t, got.stderr, "-config FILE")
 	})
@@ -138,7 +139,7 @@ func TestRedisThatCanNotBeReached(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := runToEnd(t, nil, "-config", policiesFile(t), "-redis", "redis://:secret@"+address)
-			assert.Equal(t, exitFailed, got.code)
+			assert.Equal(t, program.Failed, got.code)
 			assert.Contains(t, got.stderr, "no answer from Redis at "+address+": ")
 			assert.Contains(t, got.stderr, "-redis URI")
 			assert.Contains(t, got.stderr, "-embedded")
@@ -161,12 +162,12 @@ func TestPortTaken(t *testing.T) {
 	address := takePort(t).Addr().String()
 
 	got := runToEnd(t, nil, "-config", policiesFile(t), "-embedded", "-listen", address)
-	assert.Equal(t, exitFailed, got.code)
+	assert.Equal(t, program.Failed, got.code)
 	assert.Contains(t, got.stderr, "cannot listen on "+address+": another program has that port")
 	assert.Contains(t, got.stderr, "-listen ADDR")
 
 	got = runToEnd(t, nil, "-config", policiesFile(t), "-embedded", "-listen", "nonsense")
-	assert.Equal(t, exitFailed, got.code)
+	assert.Equal(t, program.Failed, got.code)
 	assert.Contains(t, got.stderr, "cannot listen on nonsense")
 }
 

@@ -6,12 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/worker"
 	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
@@ -25,7 +25,7 @@ type options struct {
 	concurrency     int
 	queues          queueWeights
 	shutdownTimeout time.Duration
-	allowHosts      hostList
+	allowHosts      []string
 	httpTimeout     time.Duration
 	logLevel        zapcore.Level
 }
@@ -45,7 +45,7 @@ func (o *options) flags() *flag.FlagSet {
 	fs.IntVar(&o.concurrency, "concurrency", 50, "run or hold at most `N` tasks at once")
 	fs.Var(&o.queues, "queues", "queues to serve as `NAME=WEIGHT,...`; a queue of weight 6 is looked at\nsix times as often as one of weight 1")
 	fs.DurationVar(&o.shutdownTimeout, "shutdown-timeout", 8*time.Second, "`TIME` for running tasks to end on SIGTERM; the rest go back to their queue")
-	fs.Var(&o.allowHosts, "allow-hosts", "the only `HOSTS` that http:request may call, as host, host:port\nor *.domain, separated by commas; empty allows all")
+	fs.Func("allow-hosts", "the only `HOSTS` that http:request may call, as host, host:port\nor *.domain, separated by commas; empty allows all", o.readHosts)
 	fs.DurationVar(&o.httpTimeout, "http-timeout", 30*time.Second, "most `TIME` an http:request call may take, body included")
 	fs.Var(&o.logLevel, "log-level", "`LEVEL` from which on to log: debug, info, warn or error")
 	return fs
@@ -62,29 +62,12 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q; all arguments are flags", fs.Arg(0))
 	}
-	given := map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if given["redis"] || o.embedded {
-		// They say the same thing, so a flag of one outranks the other's variable.
-		given["redis"], given["embedded"] = true, true
+	// -redis and -embedded say the same thing, so a flag of one outranks the other's variable.
+	var outranked []string
+	if o.redis != "" || o.embedded {
+		outranked = []string{"redis", "embedded"}
 	}
-
-	var problems []error
-	fs.VisitAll(func(f *flag.Flag) {
-		value := getenv(envName(f.Name))
-		if given[f.Name] || value == "" {
-			return
-		}
-		if err := fs.Set(f.Name, value); err != nil {
-			problems = append(problems, fmt.Errorf("%s=%q: %w", envName(f.Name), value, err))
-		}
-	})
-	return o, errors.Join(append(problems, o.validate())...)
-}
-
-// envName is the environment variable that stands in for a flag.
-func envName(flagName string) string {
-	return "RAMPMETER_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
+	return o, errors.Join(program.ReadEnvironment(fs, getenv, outranked...), o.validate())
 }
 
 // validate joins everything that is wrong with options each fine by itself.

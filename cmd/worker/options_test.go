@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 func TestUsageErrors(t *testing.T) {
@@ -36,7 +38,7 @@ func TestUsageErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := runToEnd(t, test.env, test.args...)
-			assert.Equal(t, exitUsage, got.code)
+			assert.Equal(t, program.Usage, got.code)
 			assert.Empty(t, got.stdout)
 			for _, want := range append(test.want, "Run 'worker -h' for help.") {
 				assert.Contains(t, got.stderr, want)
@@ -63,7 +65,7 @@ func TestEnvironmentStandsInForFlags(t *testing.T) {
 	assert.Equal(t, options{
 		config: "env.yaml", redis: "redis://env:1/2", listen: ":1", concurrency: 7,
 		queues: queueWeights{"a": 3, "b": 1}, shutdownTimeout: 9 * time.Second,
-		allowHosts: hostList{"a.example", "*.b.example"}, httpTimeout: 10 * time.Second, logLevel: zapcore.WarnLevel,
+		allowHosts: []string{"a.example", "*.b.example"}, httpTimeout: 10 * time.Second, logLevel: zapcore.WarnLevel,
 	}, fromEnv)
 
 	flagsWin, err := parseOptions([]string{
@@ -74,7 +76,7 @@ func TestEnvironmentStandsInForFlags(t *testing.T) {
 	assert.Equal(t, options{
 		config: "flag.yaml", embedded: true, listen: ":2", concurrency: 8,
 		queues: queueWeights{"c": 1}, shutdownTimeout: time.Second,
-		allowHosts: hostList{"c.example"}, httpTimeout: 2 * time.Second, logLevel: zapcore.DebugLevel,
+		allowHosts: []string{"c.example"}, httpTimeout: 2 * time.Second, logLevel: zapcore.DebugLevel,
 	}, flagsWin)
 
 	redisWins, err := parseOptions([]string{"-config", "x", "-redis", "redis://flag"}, env{"RAMPMETER_EMBEDDED": "true"}.get)

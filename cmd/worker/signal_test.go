@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
@@ -26,9 +27,9 @@ func TestSignals(t *testing.T) {
 		signals []syscall.Signal
 		code    int
 	}{
-		"SIGTERM ends in good order": {false, []syscall.Signal{syscall.SIGTERM}, exitOK},
-		"so does SIGINT":             {false, []syscall.Signal{syscall.SIGINT}, exitOK},
-		"a second one ends at once":  {true, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}, exitFailed},
+		"SIGTERM ends in good order": {false, []syscall.Signal{syscall.SIGTERM}, program.OK},
+		"so does SIGINT":             {false, []syscall.Signal{syscall.SIGINT}, program.OK},
+		"a second one ends at once":  {true, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}, program.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,5 +66,5 @@ func TestHangupReadsThePoliciesFile(t *testing.T) {
 		require.NoError(t, worker.Process.Signal(syscall.SIGHUP))
 	}
 	require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
-	assert.Equal(t, exitOK, worker.ends())
+	assert.Equal(t, program.OK, worker.ends())
 }

@@ -32,59 +32,42 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// statusServer serves /healthz and /metrics for as long as the worker runs, its
-// shutdown included. A nil one serves nothing.
-type statusServer struct {
-	http http.Server
-	// ended has Serve's error, once it has returned.
-	ended chan error
-}
-
-// serveStatus answers in a goroutine of its own until close, which the caller
-// owes. Should it end before that, it calls stop. It returns nil without a
-// listener.
-func serveStatus(listener net.Listener, p *probe, metrics *prometheus.Registry, log *zap.Logger, stop context.CancelFunc) *statusServer {
+// serveStatus serves /healthz and /metrics for as long as the worker runs, its shutdown
+// included: until the returned function is called, whose error is why the server had ended
+// by itself. Should it end before that, it calls stop. Without a listener it serves nothing.
+func serveStatus(listener net.Listener, p *probe, metrics *prometheus.Registry, log *zap.Logger, stop context.CancelFunc) (end func() error) {
 	if listener == nil {
-		return nil
+		return func() error { return nil }
 	}
 	complaints := zap.NewStdLog(log.Named("http"))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", p.serveHealth)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: complaints}))
-	s := &statusServer{
-		http: http.Server{
-			Handler:           mux,
-			ReadHeaderTimeout: 5 * time.Second,
-			ReadTimeout:       10 * time.Second,
-			WriteTimeout:      10 * time.Second,
-			IdleTimeout:       2 * time.Minute,
-			ErrorLog:          complaints,
-		},
-		ended: make(chan error, 1),
+	server := http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          complaints,
 	}
+	ended := make(chan error, 1)
 	log.Info("serving /healthz and /metrics", zap.String("address", listener.Addr().String()))
 	go func() {
 		defer stop()
-		s.ended <- s.http.Serve(listener)
+		ended <- server.Serve(listener)
 	}()
-	return s
-}
-
-// close ends the server, after a second even if requests are under way. Its
-// error is why the server had ended by itself.
-func (s *statusServer) close() error {
-	if s == nil {
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(ctx) != nil { // requests are under way
+			_ = server.Close()
+		}
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serving /healthz and /metrics: %w", err)
+		}
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if s.http.Shutdown(ctx) != nil {
-		_ = s.http.Close()
-	}
-	if err := <-s.ended; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving /healthz and /metrics: %w", err)
-	}
-	return nil
 }
 
 // serveHealth answers 200 when Redis does, and otherwise 503 with the reason.

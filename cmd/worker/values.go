@@ -41,17 +41,12 @@ func (q *queueWeights) Set(text string) error {
 	return nil
 }
 
-// hostList is a flag value: hosts separated by commas.
-type hostList []string
-
-func (l *hostList) String() string { return strings.Join(*l, ",") }
-
-// Set refuses a list of nothing: it would not allow none, but all.
-func (l *hostList) Set(text string) error {
-	hosts := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
-	if len(hosts) == 0 {
+// readHosts reads hosts separated by commas. It refuses a list of nothing, which would not
+// allow none, but all.
+func (o *options) readHosts(text string) error {
+	o.allowHosts = strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+	if len(o.allowHosts) == 0 {
 		return errors.New("it names no host")
 	}
-	*l = hosts
 	return nil
 }

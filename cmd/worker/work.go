@@ -59,13 +59,13 @@ func work(ctx context.Context, o options, log *zap.Logger) error {
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	status := serveStatus(listener, probe, metrics, log, stop)
+	endStatus := serveStatus(listener, probe, metrics, log, stop)
 	log.Info("working", zap.Stringer("queues", &o.queues), zap.Int("concurrency", o.concurrency),
 		zap.String("policies", o.config), zap.String("redis", probe.address))
 	defer reloadOnHangup(server)()
 	err = server.Run(ctx)
 	log.Info("stopped")
-	return errors.Join(err, status.close())
+	return errors.Join(err, endStatus())
 }
 
 // reloadOnHangup reads the policies file on SIGHUP, as daemons do, until the returned

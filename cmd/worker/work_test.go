@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 	"github.com/rampmeter/rampmeter/worker"
 	"github.com/rampmeter/rampmeter/worker/httprequest"
@@ -91,7 +92,7 @@ func TestWorkerFromStartToEnd(t *testing.T) {
 	for _, want := range []string{`rampmeter_wait_seconds_count{policy="api"} 2`, "go_goroutines ", "process_open_fds "} {
 		assert.Contains(t, metrics, "\n"+want)
 	}
-	assert.Equal(t, exitOK, r.end())
+	assert.Equal(t, program.OK, r.end())
 	lines, _ := r.log.lines()
 	for _, line := range lines {
 		assert.True(t, json.Valid([]byte(line)), line)
@@ -119,7 +120,7 @@ func TestHealthFollowsRedis(t *testing.T) {
 			assert.Contains(t, health.Reason, "no answer from Redis at "+redis.Addr()+": ")
 
 			redis.Cut()
-			assert.Equal(t, exitOK, r.end())
+			assert.Equal(t, program.OK, r.end())
 		})
 	}
 }

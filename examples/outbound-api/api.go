@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
@@ -29,24 +30,13 @@ func listenAPI(ctx context.Context, address string) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("starting the API: %w", err)
 	}
-	server := &http.Server{Handler: upstream, ReadHeaderTimeout: 5 * time.Second}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = server.Serve(listener) // returns when stop closes it
-	}()
-	return &api{
-		Upstream: upstream,
-		url:      "http://" + listener.Addr().String(),
-		stop: func() {
-			_ = server.Close()
-			<-ended
-		},
-	}, nil
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: upstream, ReadHeaderTimeout: 5 * time.Second}}
+	server.Start()
+	return &api{Upstream: upstream, url: server.URL, stop: server.Close}, nil
 }
 
 // serveAPI runs nothing but the API, until ctx ends.

@@ -2,19 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/rampmeter/rampmeter/internal/embedded"
+	"github.com/rampmeter/rampmeter/internal/program"
 	"github.com/rampmeter/rampmeter/producer"
 	"github.com/rampmeter/rampmeter/worker/httprequest"
 )
@@ -35,7 +35,19 @@ func demonstrate(ctx context.Context, o *options, stderr io.Writer) (*seen, erro
 	if err := enqueue(ctx, redisURI, api.url, o.tasks); err != nil {
 		return nil, err
 	}
-	workers, err := startFleet(o.workers, redisURI, o.naive, stderr)
+	j := job{Redis: redisURI}
+	if !o.naive {
+		folder, err := os.MkdirTemp("", "rampmeter-example-")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(folder)
+		j.Policies = filepath.Join(folder, "policies.yaml")
+		if err := os.WriteFile(j.Policies, policiesFile, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	workers, err := startFleet(o.workers, j)
 	if err != nil {
 		return nil, err
 	}
@@ -65,15 +77,12 @@ func findRedis(ctx context.Context, uri string) (string, func(), error) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
-		return "", nil, fmt.Errorf("no Redis at %s: %w (start one, or leave -redis out for an embedded one)", uri, err)
-	}
 	size, err := client.DBSize(ctx).Result()
-	if err == nil && size > 0 {
-		err = errors.New("it holds data; give the example a Redis database of its own, as in redis://127.0.0.1:6379/9")
-	}
-	if err != nil {
-		return "", nil, fmt.Errorf("the Redis at %s: %w", uri, err)
+	switch {
+	case err != nil:
+		return "", nil, fmt.Errorf("no Redis at %s: %w (start one, or leave -redis out for an embedded one)", uri, err)
+	case size > 0:
+		return "", nil, fmt.Errorf("the Redis at %s: it holds data; give the example a Redis database of its own, as in redis://127.0.0.1:6379/9", uri)
 	}
 	return uri, func() {}, nil
 }
@@ -101,14 +110,11 @@ func enqueue(ctx context.Context, redisURI, url string, tasks int) error {
 // watch returns when the API has accepted every task's call, or ctx ends. On a
 // terminal it shows how far it is.
 func watch(ctx context.Context, api *api, o *options, stderr io.Writer) {
-	bar := progressbar.DefaultSilent(int64(o.tasks))
-	if file, ok := stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		bar = progressbar.NewOptions(o.tasks,
-			progressbar.OptionSetWriter(stderr),
-			progressbar.OptionSetDescription(fmt.Sprintf("%d workers, %d calls per %s", o.workers, quota.Limit, quota.Window)),
-			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("calls"),
-			progressbar.OptionClearOnFinish())
-	}
+	bar := progressbar.NewOptions(o.tasks,
+		progressbar.OptionSetVisibility(program.IsTerminal(stderr)), progressbar.OptionSetWriter(stderr),
+		progressbar.OptionSetDescription(fmt.Sprintf("%d workers, %d calls per %s", o.workers, quota.Limit, quota.Window)),
+		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("calls"),
+		progressbar.OptionClearOnFinish())
 	for done := api.Accepted(); done < o.tasks; done = api.Accepted() {
 		if err := api.WaitCalls(ctx, api.Count()+1); err != nil {
 			break

@@ -19,21 +19,22 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := program.OK
+	if text := os.Getenv(jobVariable); text == "" {
+		code = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	} else if err := runWorker(text, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = program.Failed
+	}
 	stop()
 	os.Exit(code)
 }
-
-// Exit codes: a run that went wrong, calls over the quota included, and a command
-// line that makes no sense.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
 
 // timeLimit ends a run that does not come to its end by itself.
 const timeLimit = 58 * time.Second
@@ -44,7 +45,6 @@ type options struct {
 	tasks   int
 	workers int
 	serve   string
-	worker  bool
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -56,7 +56,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&o.tasks, "tasks", 800, "how many tasks to enqueue, at most 2000")
 	flags.IntVar(&o.workers, "workers", 3, "how many worker processes to start, at most 16")
 	flags.StringVar(&o.serve, "serve", "", "run nothing but the API, on this `address`, until interrupted")
-	flags.BoolVar(&o.worker, "worker", false, "be one of the worker processes (for the program's own use)")
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "outbound-api: three worker processes share the quota of one API.\n\n"+
 			"  go run ./examples/outbound-api          with Rampmeter\n"+
@@ -66,19 +65,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		return 0
+		return program.OK
 	case err != nil:
-		return exitUsage
+		return program.Usage
 	}
 	if err := o.validate(flags.NArg()); err != nil {
 		fmt.Fprintf(stderr, "outbound-api: %v; see -h\n", err)
-		return exitUsage
+		return program.Usage
 	}
 
 	code, err := o.start(ctx, stdout, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "outbound-api: %v\n", err)
-		return exitFailed
+		return program.Failed
 	}
 	return code
 }
@@ -96,21 +95,18 @@ func (o *options) validate(positional int) error {
 }
 
 func (o *options) start(ctx context.Context, stdout, stderr io.Writer) (int, error) {
-	switch {
-	case o.serve != "":
-		return 0, serveAPI(ctx, o.serve, stderr)
-	case o.worker:
-		return 0, runWorker(ctx, o.redis, o.naive, stdout)
+	if o.serve != "" {
+		return program.OK, serveAPI(ctx, o.serve, stderr)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	seen, err := demonstrate(ctx, o, stderr)
 	if err != nil {
-		return exitFailed, err
+		return program.Failed, err
 	}
 	seen.print(stdout)
 	if seen.over > 0 || seen.done < o.tasks {
-		return exitFailed, nil
+		return program.Failed, nil
 	}
-	return 0, nil
+	return program.OK, nil
 }

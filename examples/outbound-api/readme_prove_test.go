@@ -4,7 +4,6 @@ package main
 
 import (
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +13,7 @@ import (
 
 // The test program is its own worker, as the example is.
 func TestMain(m *testing.M) {
-	if slices.Contains(os.Args, "-worker") {
+	if os.Getenv(jobVariable) != "" {
 		main()
 	}
 	os.Exit(m.Run())

@@ -14,7 +14,7 @@ type seen struct {
 	naive       bool
 	tasks, done int
 	calls, over int
-	attempts    int
+	attempts    int64
 	took, ideal time.Duration
 	used        float64 // of what the quota allowed from the first call to the last, in percent
 }

@@ -80,11 +80,7 @@ func ToWholeSecond(now time.Time, d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	at := now.Add(d)
-	if whole := at.Truncate(time.Second); whole.Before(at) {
-		at = whole.Add(time.Second)
-	}
-	return at.Sub(now)
+	return now.Add(d + time.Second - 1).Truncate(time.Second).Sub(now)
 }
 
 var generatedID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

@@ -45,8 +45,9 @@ type Line struct {
 	limits []policy.Limit
 	// attributes are those whose values make a row, the lane's first.
 	attributes []string
-	// waking begins the arguments of wake.
+	// waking begins the arguments of wake, and asking what Asking returns.
 	waking []any
+	asking []byte
 	// removed is the error of calls that need a policy in force; nil if it is.
 	removed error
 }
@@ -58,6 +59,12 @@ func New(client redis.UniversalClient, scripts lua.Scripts, p *policy.Policy, he
 		redis: client, policy: p.Name, lane: p.Lane, limits: p.Limits, attributes: Attributes(p),
 	}
 	l.waking = append(slices.Clone(head), "wake", p.Lane != "")
+	if p.Lane != "" {
+		l.asking = appendNumber(l.asking, 1)
+	} else {
+		l.asking = appendNumber(l.asking, 0)
+	}
+	l.asking = appendNumber(appendNumber(l.asking, idleSlot.Microseconds()), wokenWait.Microseconds())
 	for i := range p.Limits {
 		l.waking = append(l.waking, StateKey(p.Name, p.Limits[i].Name, ""))
 	}

@@ -28,61 +28,73 @@ type Task struct {
 
 // row names the tasks that are counted by the same keys in the same lane, and are of one
 // queue; urgent ones have rows of their own.
-func (l *Line) row(t Task) string {
-	var b strings.Builder
+func (l *Line) row(t Task) string { return string(l.appendRow(nil, t)) }
+
+func (l *Line) appendRow(row []byte, t Task) []byte {
 	if t.Urgent {
-		b.WriteByte('!')
-	}
-	write := func(value string) {
-		b.WriteString(strconv.Itoa(len(value)))
-		b.WriteByte(':')
-		b.WriteString(value)
-		b.WriteByte(',')
+		row = append(row, '!')
 	}
 	for _, name := range l.attributes {
-		write(KeyName(t.Attributes[name]))
+		row = append(appendText(row, KeyName(t.Attributes[name])), ',')
 	}
 	queue, _, hasQueue := strings.Cut(t.ID, "/")
 	if !hasQueue {
 		queue = "" // it is no TaskName
 	}
-	write(queue)
-	return b.String()
+	return append(appendText(row, queue), ',')
 }
 
-// Asking is what ask is told of tasks. One without an ID does not join the line.
-func (l *Line) Asking(tasks []Task) []any {
-	rows, members := []any{}, []any{len(tasks)}
-	numbers := map[string]int{}
-	for _, task := range tasks {
-		if task.ID == "" {
-			members = append(members, "", 0)
+// appendText appends a text with its length.
+func appendText[T string | []byte](to []byte, text T) []byte {
+	return append(append(strconv.AppendInt(to, int64(len(text)), 10), ':'), text...)
+}
+
+func appendNumber(to []byte, n int64) []byte {
+	var digits [20]byte
+	return appendText(to, strconv.AppendInt(digits[:0], n, 10))
+}
+
+// Asking is what ask is told of tasks, all in one text: most calls are answered without a
+// look at it. One without an ID does not join the line.
+func (l *Line) Asking(tasks []Task) []byte {
+	const usual = 64 // bytes of a row, and of a member
+	rows, members, text := make([]byte, 0, usual), make([]byte, 0, usual*len(tasks)), make([]byte, 0, usual)
+	numbers := map[string]int64{}
+	for i := range tasks {
+		t := &tasks[i]
+		if t.ID == "" {
+			members = appendNumber(appendText(members, ""), 0)
 			continue
 		}
-		row := l.row(task)
-		number, known := numbers[row]
+		text = l.appendRow(text[:0], *t)
+		number, known := numbers[string(text)]
 		if !known {
-			number = len(numbers) + 1
-			numbers[row] = number
-			rows = append(rows, row, task.Weight)
+			number = int64(len(numbers) + 1)
+			numbers[string(text)] = number
+			rows = appendNumber(appendText(rows, text), t.Weight)
 		}
-		members = append(members, task.member(), number)
+		text = t.appendMember(text[:0])
+		members = appendNumber(appendText(members, text), number)
 	}
-	args := []any{l.lane != "", idleSlot.Microseconds(), wokenWait.Microseconds(), len(numbers)}
-	args = append(append(args, rows...), members...)
-	return append([]any{1 + len(args)}, args...) // by which the rest is found without reading these
+	told := make([]byte, 0, len(l.asking)+len(rows)+len(members)+usual)
+	told = appendNumber(append(told, l.asking...), int64(len(numbers)))
+	told = appendNumber(append(told, rows...), int64(len(tasks)))
+	return append(told, members...)
 }
 
 // member is how a task stands in its row.
-func (t Task) member() string {
-	if !slices.ContainsFunc(t.Costs, func(cost int64) bool { return cost != 1 }) {
-		return "/" + t.ID
+func (t Task) member() string { return string(t.appendMember(nil)) }
+
+func (t Task) appendMember(member []byte) []byte {
+	if slices.ContainsFunc(t.Costs, func(cost int64) bool { return cost != 1 }) {
+		for i, cost := range t.Costs {
+			if i > 0 {
+				member = append(member, ',')
+			}
+			member = strconv.AppendInt(member, cost, 10)
+		}
 	}
-	texts := make([]string, len(t.Costs))
-	for i, cost := range t.Costs {
-		texts[i] = strconv.FormatInt(cost, 10)
-	}
-	return strings.Join(texts, ",") + "/" + t.ID
+	return append(append(member, '/'), t.ID...)
 }
 
 // name is how the line knows a task of that row.

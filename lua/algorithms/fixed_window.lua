@@ -5,91 +5,80 @@
 -- Windows ahead of now are kept too, because a waiting task has its slot there;
 -- at most MAX_AHEAD of them.
 --
+-- A state has the `start` of the first window kept, the instant at which the last one
+-- `ends`, and what is `taken` of each, by where it begins.
+--
 -- Body: "<start_us of the first window kept>:<taken>,<taken>,...".
 local fixed_window = {}
 
 local MAX_AHEAD = 64
 
--- Where the window begins that `at` lies in, and its place in the state.
+local function empty_state()
+  return { ends = 0, taken = {} }
+end
+
+-- Where the window begins that `at` lies in.
 local function window_of(state, limit, at)
-  if state.start then
-    local ahead = math.max(0, math.floor((at - state.start) / limit.period_us))
-    return state.start + ahead * limit.period_us, ahead + 1
+  local first = state.start or limit.option == 'first' and at or 0
+  return math.max(first, at - (at - first) % limit.period_us)
+end
+
+local function taken_in(state, start)
+  return state.taken[start] or 0
+end
+
+-- Counts tokens in the window that begins at `start`, unless that is too far ahead.
+local function add(state, limit, start, tokens, now)
+  state.start = state.start or start
+  if start < fixed_window.horizon(state, limit, now) then
+    state.ends = math.max(state.ends, start + limit.period_us)
+    state.taken[start] = taken_in(state, start) + tokens
   end
-  if limit.option == 'first' then
-    return at, 1
-  end
-  return at - at % limit.period_us, 1
 end
 
 -- Windows that ended are forgotten.
-local function forget(state, period_us, now)
-  local ended = math.max(0, math.floor((now - state.start) / period_us))
-  if ended >= #state.taken then
-    state.start, state.taken = nil, {}
-  elseif ended > 0 then
-    state.start = state.start + ended * period_us
-    for i = 1, #state.taken do
-      state.taken[i] = state.taken[i + ended]
-    end
-  end
-end
-
 function fixed_window.load(body, limit, now)
-  local state = { taken = {} }
-  if body then
-    local start, taken = string.match(body, '^(%d+):([%d,]+)$')
-    if not start then
-      return { taken = {}, is_foreign = true }
+  local state = empty_state()
+  local start, taken = string.match(body or '', '^(%d+):([%d,]+)$')
+  state.is_foreign = body and not start
+  start = tonumber(start)
+  for tokens in string.gmatch(taken or '', '%d+') do
+    if start + limit.period_us > now then
+      add(state, limit, start, tonumber(tokens), now)
     end
-    state.start = tonumber(start)
-    state.taken[1] = tonumber(taken) -- mostly there is one window
-    for tokens in string.gmatch(state.taken[1] and '' or taken, '%d+') do
-      state.taken[#state.taken + 1] = tonumber(tokens)
-    end
-    forget(state, limit.period_us, now)
+    start = start + limit.period_us
   end
   return state
-end
-
-local function add(state, place, tokens)
-  for i = #state.taken + 1, place do
-    state.taken[i] = 0
-  end
-  state.taken[place] = state.taken[place] + tokens
 end
 
 -- The share that was used of the open window is used of the new one, and the share of its
 -- time that has passed has passed of it, unless windows begin by the clock. Slots ahead
 -- count in the new windows that they lie in.
 function fixed_window.convert(was, its, limit, now)
-  local state = { taken = {} }
-  if not was.start then
+  local state, start = empty_state(), was.start
+  if not start then
     return state
-  end
-  if its.period_us == limit.period_us then
-    state.start = was.start
+  elseif its.period_us == limit.period_us then
+    state.start = start
   elseif limit.option == 'first' then
-    state.start = now - math.floor(math.max(0, now - was.start) * limit.period_us / its.period_us)
+    state.start = now - math.floor(math.max(0, now - start) * limit.period_us / its.period_us)
   else
-    state.start = now - now % limit.period_us
+    state.start = window_of(state, limit, now)
   end
-  for i = 1, math.min(#was.taken, MAX_AHEAD) do
-    local tokens = i == 1 and math.ceil(was.taken[1] * limit.count / its.count) or was.taken[i]
-    local _, place = window_of(state, limit, math.max(now, was.start + (i - 1) * its.period_us))
-    if place <= MAX_AHEAD then
-      add(state, place, tokens)
-    end
+  local tokens = math.ceil(taken_in(was, start) * limit.count / its.count)
+  while start < was.ends do
+    add(state, limit, window_of(state, limit, math.max(now, start)), tokens, now)
+    start = start + its.period_us
+    tokens = taken_in(was, start)
   end
   return state
 end
 
 -- The first instant, not before `from`, whose window has room for `cost`.
 function fixed_window.earliest(state, limit, cost, from)
-  local start, place = window_of(state, limit, from)
-  local at = from
-  while (state.taken[place] or 0) + cost > limit.count do
-    start, place = start + limit.period_us, place + 1
+  local start, at = window_of(state, limit, from), from
+  while taken_in(state, start) + cost > limit.count do
+    start = start + limit.period_us
     at = start
   end
   return at
@@ -99,25 +88,22 @@ end
 -- it in proportion to what is taken: no herd when it opens.
 function fixed_window.spread(state, limit, cost, from, now)
   local at = fixed_window.earliest(state, limit, cost, from)
-  local start, place = window_of(state, limit, at)
+  local start = window_of(state, limit, at)
   if start <= now then
     return at
   end
-  return math.max(at, start + math.floor((state.taken[place] or 0) * limit.period_us / limit.count))
+  return math.max(at, start + math.floor(taken_in(state, start) * limit.period_us / limit.count))
 end
 
-function fixed_window.take(state, limit, cost, at)
-  local start, place = window_of(state, limit, at)
-  if not state.start then
-    state.start = start
-  end
-  add(state, place, cost)
+-- The receipt is where the window begins.
+function fixed_window.take(state, limit, cost, at, now)
+  local start = window_of(state, limit, at)
+  add(state, limit, start, cost, now)
   return start, 0
 end
 
 function fixed_window.passing(state, limit, cost, now)
-  local _, place = window_of(state, limit, now)
-  return math.floor((limit.count - (state.taken[place] or 0)) / cost)
+  return math.floor((limit.count - taken_in(state, window_of(state, limit, now))) / cost)
 end
 
 -- A start after the end of its window would count in the next one.
@@ -131,61 +117,40 @@ function fixed_window.horizon(state, limit, now)
 end
 
 function fixed_window.status(state, limit, now)
-  if not state.start then
-    return limit.count, 0
-  end
-  local start, place = window_of(state, limit, now)
-  return math.max(0, limit.count - (state.taken[place] or 0)), start + #state.taken * limit.period_us - now
+  return math.max(0, limit.count - taken_in(state, window_of(state, limit, now))), math.max(0, state.ends - now)
 end
 
 -- When so many more tokens may have started, besides those that are to be left over in each
 -- window: those of a window evenly over it.
 function fixed_window.due(state, limit, n, keep, now)
-  local start, place = window_of(state, limit, now)
-  if not state.start then
-    place = 1
+  local start, most = window_of(state, limit, now), limit.count - keep
+  while start < state.ends and n > most - taken_in(state, start) do
+    n, start = n - math.max(0, most - taken_in(state, start)), start + limit.period_us
   end
-  local most = limit.count - keep
-  while place <= #state.taken and n > most - state.taken[place] do
-    n, start, place = n - math.max(0, most - state.taken[place]), start + limit.period_us, place + 1
-  end
-  local windows = place > #state.taken and math.floor((n - 1) / most) or 0
-  local before = (state.taken[place] or 0) + n - windows * most - 1
-  return math.max(now, start + windows * limit.period_us + math.floor(before * limit.period_us / limit.count))
+  local before = taken_in(state, start) + n - 1
+  local windows = start >= state.ends and math.floor(before / most) or 0
+  return math.max(now, start + windows * limit.period_us + math.floor((before - windows * most) * limit.period_us / limit.count))
 end
 
 function fixed_window.store(state, limit, now)
   if not state.start then
     return '', 0
   end
-  local taken = table.concat(state.taken, ',')
-  return int(state.start) .. ':' .. taken,
-    ttl_ms(state.start + #state.taken * limit.period_us - now)
-end
-
-function fixed_window.give_back(state, limit, cost, _, _, start)
-  if cost == 0 or not state.start or start < state.start then
-    return false
+  local taken = {}
+  for start = state.start, state.ends - 1, limit.period_us do
+    taken[#taken + 1] = int(taken_in(state, start))
   end
-  local place = math.floor((start - state.start) / limit.period_us) + 1
-  local taken = state.taken[place]
-  if not taken or taken < cost then
-    return false
-  end
-  state.taken[place] = taken - cost
-  return true
+  return int(state.start) .. ':' .. table.concat(taken, ','), ttl_ms(state.ends - now)
 end
 
 -- What a start cost counts in the window it was in; once that has ended, it is
--- history.
-function fixed_window.adjust(state, limit, more, _, _, start)
-  if not state.start or start < state.start then
+-- history. Of what others have taken nothing is given back.
+function fixed_window.adjust(state, limit, more, _, _, receipt)
+  local start = window_of(state, limit, receipt)
+  local taken = start <= receipt and state.taken[start]
+  if not taken or taken + more < 0 then
     return false
   end
-  local place = math.floor((start - state.start) / limit.period_us) + 1
-  if not state.taken[place] then
-    return false
-  end
-  state.taken[place] = math.max(0, state.taken[place] + more)
+  state.taken[start] = taken + more
   return true
 end

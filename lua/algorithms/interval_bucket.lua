@@ -3,208 +3,201 @@
 -- full bucket gives its first token, so an idle bucket costs nothing. Over every
 -- interval it allows `capacity`, and `count` more for each refill that falls into it.
 --
--- Kept as what is taken: refills make it less, never less than nothing. What is
--- taken for slots ahead is counted at once, and may exceed the capacity by what
--- the refills until then bring. So while a slot lies ahead, only the newest can be
--- given back: a refill that finds less taken than was reckoned would run over, and
--- the slots behind it would not find their tokens. What others give back between the
--- latest refill and the next is `free` for a start there, which is all the same to a
--- bucket; if there is none, it is gone.
+-- Kept as what is taken in each period: in the one of now all that the bucket lacks, and
+-- in those behind it, at most MAX_AHEAD in all, what slots ahead take. From that follows
+-- what the bucket lacks in each of them, and so how much more a start may take there and
+-- leave all slots behind it theirs. So a slot that another limit puts off takes nothing
+-- from those before it that a refill brings back, and what is given back is there for
+-- others at once.
 --
--- Body: "<start_us>:<taken>:<last_us>" or, with free tokens,
---       "<start_us>:<taken>-<free>:<last_us>": start_us is the latest refill (or the first
---       take), and last_us is the latest slot. Where the limit keeps something, what
---       parts/spare.lua says comes behind it, in tokens.
+-- Body: "<start_us>=<taken>,<taken>,...", where start_us is the latest refill, or the first
+--       take.
 local interval_bucket = {}
-local spare = make.spare()
+
+local MAX_AHEAD = 64
+
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 
 -- What a refill brings beyond the capacity runs over.
 function interval_bucket.prepare(limit)
-  limit.count = math.min(limit.count, limit.capacity)
+  limit.count = min(limit.count, limit.capacity)
 end
 
--- How many refills there are from `start` until an instant.
-local function refills_until(limit, start, at)
-  return math.max(0, math.floor((at - start) / limit.period_us))
+-- Where the period begins that an instant lies in.
+local function period_of(state, limit, at)
+  local first = state.start or at
+  return max(first, at - (at - first) % limit.period_us)
 end
 
-function interval_bucket.load(body, limit, now)
-  local start, taken, free, last, left_over = string.match(body or '', '^(%d+):(%d+)%-?(%d*):(%d+)(!?[%d,]*)$')
-  if not start then
-    return { taken = 0, free = 0, last = 0, is_foreign = body and true }
+local function add(state, limit, start, tokens)
+  state.start = state.start or start
+  state.ends = max(state.ends, start + limit.period_us)
+  state.taken[start], state.lacks = (state.taken[start] or 0) + tokens, nil
+end
+
+-- For each period what the bucket lacks in it, and how much more may be taken there: it
+-- lacks as much more in the next one, but for what runs over at the refill between them.
+-- And when the bucket is full. All that is reckoned once until something changes.
+local function lacking(state, limit)
+  if state.lacks then
+    return state.lacks, state.room, state.full
   end
-  local state = { start = tonumber(start), taken = tonumber(taken), free = tonumber(free) or 0, last = tonumber(last) }
-  if limit.keeps then
-    state.spare = spare.load(left_over, now, state.last)
+  local lacks, room, full, first, us = {}, {}, 0, state.start or 0, limit.period_us
+  for start = first, state.ends - 1, us do
+    lacks[start] = max(0, (lacks[start - us] or 0) - limit.count) + (state.taken[start] or 0)
+    full = lacks[start] > 0 and start + ceil(lacks[start] / limit.count) * us or full
   end
-  local refills = refills_until(limit, state.start, now)
-  if refills > 0 then
-    state.start, state.taken, state.free = state.start + refills * limit.period_us, state.taken - refills * limit.count, 0
-    if state.taken <= 0 then
-      state.start, state.taken, state.last = nil, 0, 0
+  for start = state.ends - us, first, -us do
+    local behind = room[start + us] and max(0, room[start + us]) + max(0, limit.count - lacks[start]) or math.huge
+    room[start] = min(limit.capacity - lacks[start], behind)
+  end
+  state.lacks, state.room, state.full = lacks, room, full
+  return lacks, room, full
+end
+
+-- The first period, not before that of `from`, in which a cost passes, and what the bucket
+-- lacks in it.
+local function first_period(state, limit, cost, from)
+  local lacks, room = lacking(state, limit)
+  local start, last = period_of(state, limit, from), state.ends - limit.period_us
+  while room[start] do
+    if room[start] >= cost then
+      return start, lacks[start]
     end
+    start = start + limit.period_us
+  end
+  if not state.start then
+    return start, 0
+  end
+  local refills = max((start - last) / limit.period_us, ceil((lacks[last] + cost - limit.capacity) / limit.count))
+  return last + refills * limit.period_us, max(0, lacks[last] - refills * limit.count)
+end
+
+-- Periods that ended are forgotten, but for what they leave lacking; and a full bucket.
+function interval_bucket.load(body, limit, now)
+  local start, list = string.match(body or '', '^(%d+)=([%d,]+)$')
+  local state = { ends = 0, taken = {}, is_foreign = body and not start }
+  local lacks = 0
+  start = tonumber(start)
+  for tokens in string.gmatch(list or '', '%d+') do
+    lacks = lacks + tokens
+    if start + limit.period_us > now then
+      add(state, limit, start, lacks)
+      lacks = 0
+    end
+    lacks, start = max(0, lacks - limit.count), start + limit.period_us
+  end
+  local refills = lacks > 0 and floor((now - start) / limit.period_us) or 0
+  if lacks > refills * limit.count then
+    add(state, limit, start + refills * limit.period_us, lacks - refills * limit.count)
   end
   return state
 end
 
 -- The bucket keeps the share that was used, and the share of the period that has passed.
--- Slots ahead stay where they are, and leave an empty bucket behind.
+-- Slots ahead count in the new periods that they lie in.
 function interval_bucket.convert(was, its, limit, now)
-  local state = { taken = 0, free = 0, last = was.last }
-  if was.start and was.last > now then
-    state.start, state.taken = was.last, limit.capacity
-  elseif was.start then
-    state.taken = math.ceil(math.min(was.taken, its.capacity) * limit.capacity / its.capacity)
-    state.start = now - math.floor(math.max(0, now - was.start) * limit.period_us / its.period_us)
+  local state = { ends = 0, taken = {} }
+  if was.start then
+    state.start = now - floor(max(0, now - was.start) * limit.period_us / its.period_us)
+    local tokens = ceil(min(was.taken[was.start] or 0, its.capacity) * limit.capacity / its.capacity)
+    for start = was.start, was.ends - 1, its.period_us do
+      add(state, limit, min(period_of(state, limit, start), state.start + (MAX_AHEAD - 1) * limit.period_us), tokens)
+      tokens = was.taken[start + its.period_us] or 0
+    end
   end
-  state.spare = limit.keeps and spare.load('', now, state.last) or nil
   return state
 end
 
--- When the bucket is full again.
-local function full_at(state, limit)
-  return state.start + math.ceil(state.taken / limit.count) * limit.period_us
-end
-
--- How many refills it takes until `cost` tokens are there.
-local function refills_for(state, limit, cost)
-  return math.max(0, math.ceil((state.taken + cost - limit.capacity) / limit.count))
-end
-
--- Whether free tokens suffice for a start at that instant.
-local function finds_free(state, limit, cost, at)
-  return state.free >= cost and state.free > 0 and at >= state.start and at < state.start + limit.period_us
-end
-
--- How many refills a start at that instant or later waits for.
-local function waits_for(state, limit, cost, from)
-  if finds_free(state, limit, cost, from) or spare.suffices(state.spare, cost, from) then
-    return 0
-  end
-  return refills_for(state, limit, cost)
-end
-
 function interval_bucket.earliest(state, limit, cost, from)
-  local refills = waits_for(state, limit, cost, from)
-  return refills == 0 and from or math.max(from, state.start + refills * limit.period_us)
+  local start = first_period(state, limit, cost, from)
+  return start == state.start and from or max(from, start)
 end
 
 -- The tokens of a refill ahead are handed out over its period, in order.
 function interval_bucket.spread(state, limit, cost, from)
-  local refills = waits_for(state, limit, cost, from)
-  if refills == 0 then
+  local start, lacks = first_period(state, limit, cost, from)
+  if start == (state.start or start) then
     return from
   end
-  local before = math.max(0, state.taken - limit.capacity - (refills - 1) * limit.count)
-  return math.max(from, state.start + refills * limit.period_us + math.floor(before * limit.period_us / limit.count))
+  local before = max(0, lacks + limit.count - limit.capacity)
+  return max(from, start + floor(before * limit.period_us / limit.count))
 end
 
--- Takes where something is kept. Refills that are on their way to the slot may bring
--- more than is taken, and what runs over must not bring back the slot's own tokens.
-local function take_keeping(state, limit, cost, at, now, refills)
-  local before = limit.capacity - state.taken
-  state.taken = math.max(state.taken, refills * limit.count) + cost
-  local after = limit.capacity - (state.taken - refills * limit.count)
-  state.spare = spare.note(state.spare, before, after, cost, at, now)
+-- The receipt is when the period of the start begins, and what the bucket lacks then.
+function interval_bucket.take(state, limit, cost, at)
+  local start = period_of(state, limit, at)
+  add(state, limit, start, cost)
+  return start, lacking(state, limit)[start]
 end
 
--- The receipt is the latest refill and what is taken then.
-function interval_bucket.take(state, limit, cost, at, now)
-  state.start = state.start or at
-  if finds_free(state, limit, cost, at) then
-    state.free = state.free - cost
-    return state.start, 0
-  end
-  local refills = refills_until(limit, state.start, at)
-  if limit.keeps then
-    take_keeping(state, limit, cost, at, now, refills)
-  elseif refills <= refills_for(state, limit, cost) then
-    state.taken = state.taken + cost
-  else
-    -- Another limit put the slot off. The tokens must be there then, so what is
-    -- taken now stays taken, and refills go on from there.
-    state.taken = math.max(state.taken, math.max(0, state.taken - refills * limit.count) + cost)
-    state.start, state.free = state.start + refills * limit.period_us, 0
-  end
-  state.last = math.max(state.last, at)
-  return state.start, state.taken
-end
-
-function interval_bucket.overdraw(state, limit, cost, at, now)
-  local start, before = state.start, state.taken
-  interval_bucket.take(state, limit, cost, at, now)
-  local refills = refills_until(limit, state.start, at)
-  local most = limit.capacity + refills * limit.count
-  state.taken = math.min(state.taken, start == state.start and math.max(before, most) or most)
+function interval_bucket.overdraw(state, limit, cost, at)
+  local start, _, room = interval_bucket.take(state, limit, cost, at), lacking(state, limit)
+  add(state, limit, start, -min(cost, max(0, -room[start])))
 end
 
 -- Those after which it takes as many refills as after the first.
 function interval_bucket.passing(state, limit, cost)
-  if state.free > 0 then
-    return 1
-  end
-  local refills = math.ceil((state.taken + cost) / limit.count)
-  return math.floor((math.min(limit.capacity, refills * limit.count) - state.taken) / cost)
+  local lacks = state.taken[state.start] or 0
+  local refills = ceil((lacks + cost) / limit.count)
+  return state.ends > (state.start or 0) + limit.period_us and 1
+    or floor((min(limit.capacity, refills * limit.count) - lacks) / cost)
+end
+
+-- How far ahead a slot may lie.
+function interval_bucket.horizon(state, limit, now)
+  return (state.start or now) + MAX_AHEAD * limit.period_us
 end
 
 function interval_bucket.status(state, limit, now)
-  if not state.start then
-    return limit.capacity, 0
-  end
-  return math.max(0, limit.capacity - state.taken) + state.free, full_at(state, limit) - now
+  local _, room, full = lacking(state, limit)
+  return max(0, room[state.start] or limit.capacity), max(0, full - now)
 end
 
 -- When so many more tokens may have started, besides those that are to be left over: those
--- of a refill evenly over its period.
+-- of a refill evenly over its period, and after all slots ahead. What a refill brings beyond
+-- the capacity runs over, so where some are left over it may bring less.
 function interval_bucket.due(state, limit, n, keep, now)
-  local lacking = n + keep - state.free - (limit.capacity - state.taken)
-  if lacking <= 0 then
+  local lacks, room = lacking(state, limit)
+  if n + keep <= (room[state.start] or limit.capacity) then
     return now
   end
-  local refills = math.ceil(lacking / limit.count)
-  local before = lacking - (refills - 1) * limit.count - 1
-  return (state.start or now) + refills * limit.period_us + math.floor(before * limit.period_us / limit.count)
+  local last = state.start and state.ends - limit.period_us or now
+  local over = (lacks[last] or 0) + keep - limit.capacity
+  local each, refills = min(limit.count, limit.capacity - keep), max(0, floor(over / limit.count))
+  local tokens = n + min(0, over)
+  if over > 0 then -- so much the first refill that brings something brings less
+    tokens = tokens + each - min(each, (refills + 1) * limit.count - over)
+  end
+  refills = refills + max(0, ceil(tokens / each))
+  return max(now, last + refills * limit.period_us + floor((tokens - 1) % each * limit.period_us / limit.count))
 end
 
 function interval_bucket.store(state, limit, now)
-  if not state.start or state.taken == 0 then
-    return '', 0
+  local _, _, full = lacking(state, limit)
+  local taken = {}
+  for start = state.start or 0, state.ends - 1, limit.period_us do
+    taken[#taken + 1] = int(state.taken[start] or 0)
   end
-  local taken = int(state.taken) .. (state.free > 0 and '-' .. int(state.free) or '')
-  return string.format('%d:%s:%d', state.start, taken, state.last) .. spare.store(state.spare),
-    ttl_ms(full_at(state, limit) - now)
+  return int(state.start or 0) .. '=' .. table.concat(taken, ','), max(0, ttl_ms(full - now))
 end
 
--- Takes back tokens of a take: those that no refill has brought back since.
-local function take_back(state, limit, tokens, now, start, taken)
-  local left = taken - refills_until(limit, start, now) * limit.count
-  if not state.start or state.last > now and left ~= state.taken then
-    return false
+-- What a start cost counts in its own period. Where that has ended, what it cost more is
+-- lacking now, and as much comes back as no refill has brought back since.
+function interval_bucket.adjust(state, limit, more, _, now, start, lacks)
+  local own = state.taken[start] and start or state.start
+  if more < 0 and own then
+    local refills = max(0, ceil((own - start) / limit.period_us))
+    local most = refills > 0 and lacks - refills * limit.count or math.huge
+    more = -max(0, min(-more, state.taken[own] or 0, most))
   end
-  tokens = math.min(tokens, left, state.taken)
-  state.taken = state.taken - math.max(0, tokens)
-  return tokens > 0
-end
-
-function interval_bucket.give_back(state, limit, cost, slot, now, start, taken)
-  if take_back(state, limit, cost, now, start, taken) then
+  if more > 0 or own and more < 0 then
+    add(state, limit, own or now, more)
     return true
   end
-  if not state.start or slot < state.start or slot >= state.start + limit.period_us then
-    return false
-  end
-  state.free = math.min(state.free + cost, state.taken)
-  return cost > 0
+  return false
 end
 
-function interval_bucket.adjust(state, limit, more, _, now, start, taken)
-  if more < 0 then
-    return take_back(state, limit, -more, now, start, taken)
-  end
-  state.start = state.start or now
-  state.taken = state.taken + more
-  if state.spare then
-    state.spare.low = 0
-  end
-  return true
+function interval_bucket.give_back(state, limit, cost, ...)
+  return interval_bucket.adjust(state, limit, -cost, ...)
 end

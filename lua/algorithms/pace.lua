@@ -31,50 +31,43 @@ local function declared(limit)
   return limit.count * 1e12 / limit.period_us
 end
 
-local function unit_us(w)
-  return 1e6 * math.max(1, SLOW * 1e6 / w)
-end
-
--- When the curve is at w again, in units; and until when it stays near it.
-local function bend(state)
-  local k = (state.w * unit_us(state.w) / 1e12 * (1 - BETA) / SCALE) ^ (1 / 3)
-  return k, k + k * 2 ^ state.repeats
+-- The curve: its unit of time in us, w in tokens per unit; and in units, when it is at w
+-- again, and until when it stays near it.
+local function curve(state)
+  local unit = 1e6 * math.max(1, SLOW * 1e6 / state.w)
+  local w = state.w * unit / 1e12
+  local k = (w * (1 - BETA) / SCALE) ^ (1 / 3)
+  return unit, w, k, k + k * 2 ^ state.repeats
 end
 
 -- The rate at an instant, in millionths of a token per second.
 local function rate(state, limit, at)
-  local unit = unit_us(state.w)
-  local w = state.w * unit / 1e12 -- tokens per unit
-  local k, till = bend(state)
+  local unit, w, k, till = curve(state)
   local t = math.max(0, at - state.cut_us) / unit
-  local curve
-  if t < till then
-    curve = math.min(NEAR * w, w + SCALE * (math.min(t, k) - k) ^ 3)
-  else
-    curve = NEAR * w + SCALE * (t - till) ^ 3
-  end
-  return math.min(declared(limit), curve * 1e12 / unit)
+  local near = math.min(NEAR * w, w + SCALE * (math.min(t, k) - k) ^ 3)
+  return math.min(declared(limit), (t < till and near or NEAR * w + SCALE * (t - till) ^ 3) * 1e12 / unit)
 end
 
 -- When the rate is the declared one again.
 local function ends(state, limit)
-  local unit = unit_us(state.w)
-  local _, till = bend(state)
-  local climb = math.max(0, declared(limit) * unit / 1e12 - NEAR * state.w * unit / 1e12)
+  local unit, w, _, till = curve(state)
+  local climb = math.max(0, declared(limit) * unit / 1e12 - NEAR * w)
   return state.cut_us + math.ceil((till + (climb / SCALE) ^ (1 / 3)) * unit)
 end
 
+-- How long so many tokens keep the next one away.
+local function worth(state, limit, tokens, at)
+  return math.ceil(tokens * 1e12 / rate(state, limit, at))
+end
+
 function pace.load(raw, limit, now)
-  local state = {}
-  if raw then
-    local w, cut, repeats, free = string.match(raw, '^(%d+)/(%d+)/(%d+)/(%d+)$')
-    if not w then
-      return { is_foreign = true }
-    end
-    state.w, state.cut_us, state.repeats, state.free_us = tonumber(w), tonumber(cut), tonumber(repeats), tonumber(free)
-    if now >= ends(state, limit) then
-      state.w = nil -- the declared limit is enough
-    end
+  local w, cut, repeats, free = string.match(raw or '', '^(%d+)/(%d+)/(%d+)/(%d+)$')
+  local state = {
+    is_foreign = raw and not w,
+    w = tonumber(w), cut_us = tonumber(cut), repeats = tonumber(repeats), free_us = tonumber(free),
+  }
+  if w and now >= ends(state, limit) then
+    state.w = nil -- the declared limit is enough
   end
   return state
 end
@@ -89,8 +82,9 @@ function pace.take(state, limit, cost, at)
   if not state.w then
     return 0, 0
   end
-  state.free_us = math.max(state.free_us, at) + math.ceil(cost * 1e12 / rate(state, limit, at))
-  return state.free_us, math.ceil(cost * 1e12 / rate(state, limit, at))
+  local us = worth(state, limit, cost, at)
+  state.free_us = math.max(state.free_us, at) + us
+  return state.free_us, us
 end
 
 function pace.passing(state)
@@ -114,7 +108,7 @@ function pace.save(state, limit, now, key)
   if not state.w then
     return
   end
-  local text = table.concat({ int(state.w), int(state.cut_us), int(state.repeats), int(state.free_us) }, '/')
+  local text = string.format('%d/%d/%d/%d', state.w, state.cut_us, state.repeats, state.free_us)
   local left = math.max(ends(state, limit), state.free_us) - now
   redis.call('SET', key, text, 'PX', int(math.max(1, ttl_ms(left))))
 end
@@ -132,21 +126,18 @@ function pace.adjust(state, limit, more, _, now)
   if not state.w or more < 0 then
     return false
   end
-  state.free_us = math.max(state.free_us, now) + math.ceil(more * 1e12 / rate(state, limit, now))
+  state.free_us = math.max(state.free_us, now) + worth(state, limit, more, now)
   return true
 end
 
--- Learns from refusals that do not say for how long: cuts the rate for a call that was sent at some instant and refused. The reply is
--- whether it did.
+-- Learns from refusals that do not say for how long: cuts the rate for a call that was sent
+-- at some instant and refused. The reply is whether it did.
 function pace.hear(state, limit, said, now)
+  local w, repeats = declared(limit), 0
   if not said.is_slow then
     return 0
-  end
-  local w = declared(limit)
-  local repeats = 0
-  if state.w then
-    local gap = math.min(GAP_US, limit.period_us)
-    if said.sent_us < state.cut_us or now < state.cut_us + gap then
+  elseif state.w then
+    if said.sent_us < state.cut_us or now < state.cut_us + math.min(GAP_US, limit.period_us) then
       return 0
     end
     w = rate(state, limit, said.sent_us)

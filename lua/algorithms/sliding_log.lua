@@ -24,13 +24,13 @@
 --   "~<longest_us>/<asked_us>", and maybe "/<from_us>/<till_us>/<cost>/<count>/<period_us>"
 --                          last of all, at AFTER_ALL + 2 x (16 x the last number given +
 --                          how many digits are in use): the longest period by which
---                          somebody counts, and about when somebody last did so beside a
---                          shorter one, 0 if there is none; and what a long search has
---                          found: a request of that cost or more passes at no instant
---                          from `from` to before `till`
+--                          somebody counts, and about when somebody last asked by it beside
+--                          a shorter one, 0 if there is none; and what a long search has
+--                          found: a request of that cost or more passes at no instant from
+--                          `from` to before `till`
 -- What is older than the longest period, and than a clock may be set back, is forgotten by
 -- later changes, MOST_FORGOTTEN starts at a time.
-local sliding_log = { keeps_margin = true }
+local sliding_log = { keeps_margin = true, takes_each = true }
 
 -- After all instants that a double holds exactly.
 local AFTER_ALL = 9007199254740992
@@ -66,8 +66,7 @@ local KINDS = { 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm',
 
 -- What of the key is read at once: what stands last, and the last start. The rest is
 -- looked up as it is needed. What this call takes stands in `runs` until save: at which
--- instants, in order; which places its tokens have among all; and how many were taken
--- there and before.
+-- instants, in order; what it costs there; and behind how many tokens of all that ends.
 function sliding_log.load(raw, limit, _, key)
   local state = { key = key, number = 0, digits = 0, last = 0, latest = 0, tokens = { 0 }, starts = { 0 },
     longest_us = limit.period_us, asked_us = 0,
@@ -80,11 +79,13 @@ function sliding_log.load(raw, limit, _, key)
     state.header, state.number, state.digits = top[1], math.floor((top[2] - AFTER_ALL) / 32), top[2] % 32 / 2
     state.last = tonumber(top[3] and string.match(top[3], '^s(%d+)') or 0)
     state.latest = state.last
-    local longest, asked, from, till, cost, count, period_us =
-      string.match(top[1], '^~(%d+)/(%d+)/?(%d*)/?(%d*)/?(%d*)/?(%d*)/?(%d*)$')
-    state.longest_us, state.asked_us = tonumber(longest), tonumber(asked)
-    if tonumber(count or 0) == limit.count and tonumber(period_us) == limit.period_us then
-      state.closed = { from = tonumber(from), till = tonumber(till), cost = tonumber(cost) }
+    local numbers = {}
+    for number in string.gmatch(top[1], '%d+') do
+      numbers[#numbers + 1] = tonumber(number)
+    end
+    state.longest_us, state.asked_us = numbers[1], numbers[2]
+    if numbers[6] == limit.count and numbers[7] == limit.period_us then
+      state.closed = { from = numbers[3], till = numbers[4], cost = numbers[5] }
     end
   end
   return state
@@ -94,8 +95,7 @@ end
 local function stored_before(state, at)
   at = math.min(at, state.last + 1)
   if not state.tokens[at] then
-    local is_all = at > state.last and state.digits == 0
-    local starts = is_all and redis.call('ZCARD', state.key) - 1 or redis.call('ZCOUNT', state.key, '(0', '(' .. int(at))
+    local starts = redis.call('ZCOUNT', state.key, '(0', '(' .. int(at))
     state.tokens[at], state.starts[at] = starts, starts
     for digit = 1, state.digits do
       local more = redis.call('ZLEXCOUNT', state.key, '[' .. KINDS[digit], '(' .. KINDS[digit] .. string.format(AT, at))
@@ -114,7 +114,8 @@ local function first_runs(state, field, value)
     local is_behind = state.runs[middle + 1][field] <= value
     low, high = is_behind and middle + 1 or low, is_behind and high or middle
   end
-  return low, low > 0 and state.runs[low].taken or 0
+  local last = state.runs[low]
+  return low, last and last.ends - stored_before(state, last.at + 1) or 0
 end
 
 -- How many tokens are before an instant.
@@ -129,7 +130,7 @@ end
 local function token_at(state, place)
   local i, taken = first_runs(state, 'ends', place)
   local run, stored = state.runs[i + 1], place - taken
-  if run and run.begins <= place then
+  if run and run.ends - run.cost <= place then
     return run.at
   end
   local tokens, starts = stored_before(state, state.last + 1)
@@ -149,44 +150,57 @@ local function token_at(state, place)
   end
 end
 
--- The first instant, not before `from`, at which no interval would get too much; and
--- in how many steps that was found: 0 if it may not be the first.
+-- The first instant, not before `from`, at which no interval would get too much.
 --
 -- One token more than there is room for, all within a period, fills every interval
 -- that has the first and the last of them; an instant inside such an interval is
 -- closed until a period after the first. So this looks for the latest token that
 -- begins a full interval around `at`, goes where that ends, and looks again. A
 -- token that begins none tells how far back the next candidate is.
-local function first_passing(state, limit, period_us, cost, from)
+--
+-- What a long search has found is kept, unless what is known of a smaller cost is still of
+-- use.
+local function first_passing(state, limit, period_us, cost, from, now)
   local closed, steps, too_many = state.closed, 0, limit.count - cost + 1
   local at = cost >= closed.cost and from >= closed.from and math.max(from, closed.till) or from
   local place = tokens_before(state, at + period_us) - too_many
   while place >= tokens_before(state, at - period_us + 1) do
-    local gives_up = steps >= LONG_SEARCH and long_steps >= MOST_LONG_STEPS
-    local begins = token_at(state, gives_up and tokens_before(state, state.latest + 1) - too_many or place)
-    local candidate = tokens_before(state, begins + period_us) - too_many
-    if gives_up or candidate >= place then
-      at = begins + period_us
-      candidate = tokens_before(state, at + period_us) - too_many
+    if steps >= LONG_SEARCH and long_steps >= MOST_LONG_STEPS then
+      return token_at(state, tokens_before(state, state.latest + 1) - too_many) + period_us
     end
-    place, steps = candidate, gives_up and 0 or steps + 1
+    local ends = token_at(state, place) + period_us
+    local candidate = tokens_before(state, ends) - too_many
+    if candidate >= place then
+      at, candidate = ends, tokens_before(state, ends + period_us) - too_many
+    end
+    place, steps = candidate, steps + 1
     long_steps = long_steps + (steps > LONG_SEARCH and 1 or 0)
   end
-  return at, steps
-end
-
--- Keeps what a long search has found, unless what is known of a smaller cost is still of
--- use.
-function sliding_log.earliest(state, limit, cost, from, now)
-  local at, steps = first_passing(state, limit, limit.period_us, cost, from)
-  if steps >= LONG_SEARCH and (state.closed.till <= now or cost <= state.closed.cost) then
+  if steps >= LONG_SEARCH and period_us == limit.period_us and (closed.till <= now or cost <= closed.cost) then
     state.closed = { from = from, till = at, cost = cost }
   end
   return at
 end
 
-function sliding_log.spread(state, limit, cost, from)
-  return (first_passing(state, limit, state.apart_us, cost, from))
+-- Notes by which period somebody counts, even if denied: starts are remembered for the longest
+-- one, until nobody has asked by it for twice as long, when nothing it counted counts any more.
+local function note_period(state, limit, now)
+  local period_us, longest_us, asked_us = limit.period_us, state.longest_us, state.asked_us
+  if period_us > longest_us or asked_us > 0 and asked_us + 2 * longest_us < now then
+    state.longest_us, state.asked_us, state.changed = period_us, 0, true
+  elseif period_us < longest_us and asked_us == 0
+    or period_us == longest_us and asked_us > 0 and now - asked_us > period_us / 8 then
+    state.asked_us, state.changed = now, true
+  end
+end
+
+function sliding_log.earliest(state, limit, cost, from, now)
+  note_period(state, limit, now)
+  return first_passing(state, limit, limit.period_us, cost, from, now)
+end
+
+function sliding_log.spread(state, limit, cost, from, now)
+  return first_passing(state, limit, state.apart_us, cost, from, now)
 end
 
 -- Lists the members of a start.
@@ -203,22 +217,13 @@ end
 
 function sliding_log.take(state, _, cost, at, _, who)
   local first, taken = first_runs(state, 'at', at)
-  local place = stored_before(state, at + 1) + taken
-  table.insert(state.runs, first + 1, { at = at, taken = taken + cost, begins = place, ends = place + cost })
+  table.insert(state.runs, first + 1, { at = at, cost = cost, ends = stored_before(state, at + 1) + taken + cost })
   for i = first + 2, #state.runs do
-    local run = state.runs[i]
-    run.taken, run.begins, run.ends = run.taken + cost, run.begins + cost, run.ends + cost
+    state.runs[i].ends = state.runs[i].ends + cost
   end
   state.number, state.latest = state.number + 1, math.max(state.latest, at)
   list_members(state, state.added, string.format(NAME, at, state.number), cost, who)
   return state.number, 0
-end
-
-function sliding_log.take_each(state, limit, cost, requests, ...)
-  for _ = 2, requests do
-    sliding_log.take(state, limit, cost, ...)
-  end
-  return sliding_log.take(state, limit, cost, ...)
 end
 
 -- How many tokens nobody has who is less than that from now.
@@ -269,22 +274,10 @@ function sliding_log.give_back(state, limit, _, slot, now, number, _, who)
   return sliding_log.adjust(state, limit, -math.huge, slot, now, number, 0, who)
 end
 
--- Notes by which period somebody counts: starts are remembered for the longest one, until
--- nobody has counted by it for so long.
-local function note_period(state, limit, now)
-  local is_longest = limit.period_us >= state.longest_us
-  if limit.period_us > state.longest_us or not is_longest and state.asked_us > 0 and state.asked_us + state.longest_us < now then
-    state.longest_us, state.asked_us = limit.period_us, 0
-  elseif is_longest and state.asked_us > 0 and now - state.asked_us > limit.period_us / 8 or not is_longest and state.asked_us == 0 then
-    state.asked_us = now
-  end
-end
-
 -- The key lives as long as the last start that it had when this call began, even if
 -- that is undone: its number is not to be given again. What is forgotten closes nothing
 -- from now on, but a clock set far back could come to where it did.
 function sliding_log.save(state, limit, now, key)
-  note_period(state, limit, now)
   local memory_us, closed = state.longest_us + math.min(limit.period_us, MOST_SET_BACK_US), state.closed
   closed.from = math.max(closed.from, now)
   local header = string.format('~%d/%d', state.longest_us, state.asked_us)

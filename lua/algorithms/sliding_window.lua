@@ -52,19 +52,15 @@ local function add(state, bucket, more)
   while i > 0 and at[i] > bucket do
     i = i - 1
   end
-  if i == 0 or at[i] < bucket then
+  if at[i] ~= bucket then
     i = i + 1
     table.insert(at, i, bucket)
     table.insert(costs, i, 0)
   end
-  if more < 0 or i < #at then
+  if more < 0 or at[i + 1] then
     state.walks = {}
   end
   costs[i], state.total = costs[i] + more, state.total + more
-  if costs[i] == 0 then
-    table.remove(at, i)
-    table.remove(costs, i)
-  end
 end
 
 -- What the buckets from `first` to `last` count.
@@ -86,9 +82,12 @@ local function room(state, limit, cost, from)
   local at, costs, span, walk = state.at, state.costs, limit.span, state.walks[cost]
   if not walk or from < walk.from then
     walk = { from = from, bucket = from, first = 1, last = 1, sum = 0 }
+    state.walks[cost] = walk
+  elseif from > walk.bucket then
+    walk.from, walk.bucket = from, from
   end
-  local first, last, sum, bucket = walk.first, walk.last, walk.sum, math.max(from, walk.bucket)
-  while last <= #at and at[last] - span <= bucket do
+  local first, last, sum, bucket = walk.first, walk.last, walk.sum, walk.bucket
+  while at[last] and at[last] - span <= bucket do
     sum = sum + costs[last]
     while first < last and sum - costs[first] + cost > limit.count do
       sum = sum - costs[first]
@@ -99,10 +98,7 @@ local function room(state, limit, cost, from)
     end
     last = last + 1
   end
-  if last > 1 and from <= walk.bucket then
-    walk.bucket, walk.first, walk.last, walk.sum = bucket, first, last - 1, sum - costs[last - 1]
-    state.walks[cost] = walk
-  end
+  walk.bucket, walk.first, walk.last, walk.sum = bucket, first, math.max(1, last - 1), sum - (costs[last - 1] or 0)
   return bucket
 end
 
@@ -112,25 +108,16 @@ end
 
 function sliding_window.load(body, limit, now)
   local state = empty_state()
-  if not body then
-    return state
-  end
-  local since, first, buckets = string.match(body, '^(%d+)/(%d+):(%d[%d,+]*)$')
-  if not since then
-    state.is_foreign = true
-    return state
-  end
+  local since, first, buckets = string.match(body or '', '^(%d+)/(%d+):(%d[%d,+]*)$')
+  state.is_foreign = body and not since
   local at, costs, n, total = state.at, state.costs, 0, 0
   local bucket, oldest = tonumber(first), bucket_of(limit, now) - limit.span
-  for cost, empty in string.gmatch(buckets, '(%d+)%+?(%d*)') do
-    if bucket >= oldest then
+  for cost, empty in string.gmatch(buckets or '', '(%d+)%+?(%d*)') do
+    if bucket >= oldest and cost ~= '0' then
       n, total = n + 1, total + cost
       at[n], costs[n] = bucket, cost + 0
     end
-    bucket = bucket + 1
-    if empty ~= '' then
-      bucket = bucket + empty
-    end
+    bucket = bucket + 1 + (empty == '' and 0 or empty)
   end
   state.total, state.since = total, n > 0 and tonumber(since) or 0
   return state
@@ -151,11 +138,11 @@ function sliding_window.convert(was, its, limit, now)
     if bucket <= was_bucket then
       later = later - cost
       cost = share(later + cost) - share(later)
-      local age = math.max(0, was_bucket - bucket - 1)
-      local parts = age * (limit.period_us % its.span)
-      instant = now - age * math.floor(limit.period_us / its.span) - math.floor(parts / its.span)
+      instant = now - math.floor(math.max(0, was_bucket - bucket - 1) * limit.period_us / its.span)
     end
-    add(state, same_buckets and bucket or bucket_of(limit, instant), cost)
+    if cost > 0 then
+      add(state, same_buckets and bucket or bucket_of(limit, instant), cost)
+    end
   end
   return state
 end
@@ -181,11 +168,11 @@ function sliding_window.spread(state, limit, cost, from, now)
   return math.max(from, start + math.floor(in_it * room_us / most))
 end
 
--- The receipt is the bucket's start and end, which outlive a change of numbers.
+-- The receipt is the bucket's start.
 function sliding_window.take(state, limit, cost, at)
   local bucket = bucket_of(limit, at)
   add(state, bucket, cost)
-  return bucket * limit.extra, (bucket + 1) * limit.extra
+  return bucket * limit.extra, 0
 end
 
 function sliding_window.passing(state, limit, cost)
@@ -225,7 +212,7 @@ end
 
 function sliding_window.store(state, limit, now)
   local at, parts, n = state.at, {}, math.min(#state.at, MAX_KEPT)
-  if n == 0 then
+  if state.total == 0 then
     return '', 0
   end
   for i = 1, n do
@@ -235,26 +222,13 @@ function sliding_window.store(state, limit, now)
   return string.format('%d/%d:', state.since, at[1]) .. table.concat(parts, ','), ttl_ms(ends_in(state, limit, now))
 end
 
--- What was counted before a change of numbers was counted anew by its share, and
--- can not be told apart any more: it does not come back.
-function sliding_window.give_back(state, limit, cost, _, _, start, ends)
-  local bucket = bucket_of(limit, ends - 1)
-  if cost == 0 or start <= state.since or counted(state, bucket, bucket) < cost then
-    return false
-  end
-  add(state, bucket, -cost)
-  return true
-end
-
--- What a start cost counts in its bucket, for as long as that one counts.
-function sliding_window.adjust(state, limit, more, _, now, start, ends)
-  local bucket = bucket_of(limit, ends - 1)
-  if start <= state.since then
-    bucket = bucket_of(limit, state.since)
-    more = math.max(0, more)
-  end
-  more = math.max(more, -counted(state, bucket, bucket))
-  if more == 0 or bucket < bucket_of(limit, now) - limit.span then
+-- What a start cost counts in its bucket, for as long as that one counts. What was
+-- counted before a change of numbers was counted anew by its share, and can not be told
+-- apart any more: it does not come back, and neither does what others have taken.
+function sliding_window.adjust(state, limit, more, _, now, start)
+  local bucket = bucket_of(limit, math.max(start, state.since))
+  if bucket < bucket_of(limit, now) - limit.span
+    or more < 0 and (start <= state.since or counted(state, bucket, bucket) + more < 0) then
     return false
   end
   add(state, bucket, more)

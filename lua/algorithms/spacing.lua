@@ -7,39 +7,20 @@
 -- time before a slot that another limit puts off stays free, and so does a slot that was
 -- given back. At most MAX_FREE stretches are kept besides the last.
 --
--- Instants are whole microseconds and a `part`, in units of 1/count microsecond, so that
--- no error adds up. A slot is told rounded up: by the clock, two starts may be closer
--- than a spacing, but by less than a microsecond.
+-- Instants are exact, as parts/instants.lua has them. A slot is told rounded up: by the
+-- clock, two starts may be closer than a spacing, but by less than a microsecond.
 --
 -- Body: "<latest_us>/<us>/<part>", the latest slot (0 if it was given back) and where the
 --       last stretch begins; then for each other ";<us>/<part>/<till_us>/<till_part>".
 local spacing = {}
+local instants = make.instants()
+local instant, after, told, is_later = instants.at, instants.after, instants.told, instants.is_later
 
 local MAX_FREE = 32
 
-local floor, max, min = math.floor, math.max, math.min
+local max, min = math.max, math.min
 
-function spacing.prepare(limit)
-  limit.token_us, limit.token_parts = floor(limit.period_us / limit.count), limit.period_us % limit.count
-end
-
-local function instant(us, part)
-  return { us = us + 0, part = (part or 0) + 0 }
-end
-
--- The instant so many spacings after another one, or (negative) before it.
-local function after(limit, from, tokens)
-  local part = from.part + tokens * limit.token_parts
-  return instant(from.us + tokens * limit.token_us + floor(part / limit.count), part % limit.count)
-end
-
-local function told(at)
-  return at.us + min(at.part, 1)
-end
-
-local function is_later(a, b)
-  return a.us > b.us or a.us == b.us and a.part > b.part
-end
+spacing.prepare = instants.prepare
 
 -- An instant, or if that has passed, `now`.
 local function from_now(at, now)
@@ -55,10 +36,10 @@ function spacing.load(body, limit, now)
   local state = { latest = tonumber(latest or 0), free = {}, is_foreign = not latest }
   for from, from_part, till, till_part in string.gmatch(free or '', ';(%d+)/(%d+)/(%d+)/(%d+)') do
     if till - now >= limit.token_us then
-      table.insert(state.free, { from = instant(from, from_part), till = instant(till, till_part) })
+      table.insert(state.free, { from = instant(from + 0, from_part + 0), till = instant(till + 0, till_part + 0) })
     end
   end
-  table.insert(state.free, { from = instant(us or 0, part), till = instant(math.huge) })
+  table.insert(state.free, { from = instant(tonumber(us or 0), tonumber(part)), till = instant(math.huge) })
   return state
 end
 
@@ -133,7 +114,7 @@ function spacing.due(state, limit, n, _, now, cost)
     if not is_later(after(limit, start, cost), free.till) then
       return told(start)
     end
-    before = max(0, before - floor(max(0, free.till.us - from.us) * limit.count / limit.period_us))
+    before = max(0, before - max(0, instants.tokens(limit, from, free.till)))
   end
 end
 

@@ -50,19 +50,15 @@ local function roll(state, limit, now)
     state.flying, state.epoch = 0, epoch
   end
   if state.kind == WINDOWS and state.until_us <= now then
-    local windows = math.floor((now - state.until_us) / state.window_us) + 1
-    state.until_us = state.until_us + windows * state.window_us
+    state.until_us = now + state.window_us - (now - state.until_us) % state.window_us
     state.remaining, state.heard = state.quota, 0
     state.flying, state.ahead = state.flying + state.ahead, 0
-    if state.quota == 0 then
-      state.kind = 0
-    end
+    state.kind = state.quota > 0 and WINDOWS or 0
   end
 end
 
 function upstream.load(raw, limit, now)
-  local state = {}
-  local numbers = { string.match(raw or '', PATTERN) }
+  local state, numbers = {}, { string.match(raw or '', PATTERN) }
   for i, field in ipairs(FIELDS) do
     state[field] = tonumber(numbers[i] or 0)
   end
@@ -71,18 +67,13 @@ function upstream.load(raw, limit, now)
   return state
 end
 
--- What is left alone of a quota, which is never all of it.
-local function headroom(state, limit)
-  return math.min(limit.extra, math.max(0, state.quota - 1))
-end
-
--- How much of a full quota may be used.
+-- How much of a full quota may be used, which is never nothing.
 local function usable(state, limit)
-  return state.quota - headroom(state, limit)
+  return state.quota == 0 and math.huge or math.max(1, state.quota - limit.extra)
 end
 
 local function left(state, limit)
-  return state.remaining - headroom(state, limit) - state.flying - state.flown
+  return state.remaining - math.max(0, state.quota - usable(state, limit)) - state.flying - state.flown
 end
 
 -- The time that n tokens take to come back.
@@ -90,21 +81,27 @@ local function worth(state, n)
   return math.ceil(n * state.window_us / state.quota)
 end
 
+-- Whether an instant lies in the window after this one.
+local function is_ahead(state, at)
+  return state.kind == WINDOWS and at >= state.until_us
+end
+
+-- The field that counts a flight of that cost, or nil if it is forgotten.
+local function counts(state, cost, slot, epoch)
+  return is_ahead(state, slot) and state.ahead >= cost and 'ahead' or epoch == state.epoch and 'flying'
+    or epoch == state.epoch - 1 and 'flown' or nil
+end
+
+-- A cost above all that may be used needs all of it.
 function upstream.earliest(state, limit, cost, from)
-  local at = math.max(from, state.closed_us)
-  if state.kind == 0 then
-    return at
-  end
-  if state.quota > 0 then
-    cost = math.min(cost, usable(state, limit)) -- what costs more than all needs all
-  end
+  local at, most = math.max(from, state.closed_us), usable(state, limit)
+  cost = math.min(cost, most)
   if state.kind == REFILLS then
-    return math.max(at, state.until_us - worth(state, usable(state, limit) - cost))
-  end
-  if at < state.until_us and left(state, limit) < cost then
+    return math.max(at, state.until_us - worth(state, most - cost))
+  elseif state.kind == WINDOWS and at < state.until_us and left(state, limit) < cost then
     at = state.until_us
   end
-  if at >= state.until_us and state.quota > 0 and state.ahead + cost > usable(state, limit) then
+  if is_ahead(state, at) and state.ahead + cost > most then
     at = math.max(at, state.until_us + state.window_us)
   end
   return at
@@ -117,7 +114,7 @@ function upstream.spread(state, limit, cost, from, now)
   if state.closed_us > now then
     at = math.max(at, state.reopens_us)
   end
-  if state.kind == WINDOWS and at >= state.until_us and state.quota > 0 then
+  if is_ahead(state, at) and state.quota > 0 then
     at = math.max(at, state.until_us + math.floor(state.ahead * state.window_us / state.quota))
   end
   return at
@@ -131,11 +128,8 @@ function upstream.take(state, limit, cost, at, now)
   if state.kind == REFILLS then
     state.until_us = math.max(state.until_us, at) + worth(state, cost)
   end
-  if state.kind == WINDOWS and at >= state.until_us then
-    state.ahead = state.ahead + cost
-  else
-    state.flying = state.flying + cost
-  end
+  local field = counts(state, 0, at, state.epoch)
+  state[field] = state[field] + cost
   return state.epoch, 0
 end
 
@@ -174,11 +168,9 @@ end
 function upstream.status(state, limit, now)
   if state.closed_us > now then
     return 0, state.closed_us - now
-  end
-  if state.kind == WINDOWS then
+  elseif state.kind == WINDOWS then
     return math.max(0, left(state, limit)), state.until_us - now
-  end
-  if state.kind == REFILLS then
+  elseif state.kind == REFILLS then
     local debt_us = math.max(0, state.until_us - now)
     return math.max(0, usable(state, limit) - math.ceil(debt_us * state.quota / state.window_us)), debt_us
   end
@@ -195,14 +187,10 @@ function upstream.store(state, limit, now)
   return table.concat(numbers, '/'), ttl_ms(last + state.window_us + 2 * limit.option - now)
 end
 
--- Ends a flight, wherever it is counted.
 local function land(state, cost, slot, epoch)
-  if state.kind == WINDOWS and slot >= state.until_us and state.ahead >= cost then
-    state.ahead = state.ahead - cost
-  elseif epoch == state.epoch then
-    state.flying = math.max(0, state.flying - cost)
-  elseif epoch == state.epoch - 1 then
-    state.flown = math.max(0, state.flown - cost)
+  local field = counts(state, cost, slot, epoch)
+  if field then
+    state[field] = math.max(0, state[field] - cost)
   end
 end
 
@@ -214,10 +202,6 @@ function upstream.adjust(state, _, more, slot, now, epoch)
     state.until_us = math.max(now, state.until_us + (more > 0 and worth(state, more) or -worth(state, -more)))
   end
   return true
-end
-
-function upstream.give_back(state, limit, cost, ...)
-  return upstream.adjust(state, limit, -cost, ...)
 end
 
 -- How it learns: from one response at a time, in any order.
@@ -234,8 +218,20 @@ local SAME_US = 2000000
 
 local IGNORED, HEARD, STALE = 0, 1, 2
 
--- Responses of the window that is in force tighten it.
-local function tighten(state, said)
+local function hear_window(state, said)
+  local later_us = said.ends_us - state.heard_us
+  local same_us = math.min(SAME_US, math.floor(state.window_us / 2))
+  if state.kind ~= WINDOWS or later_us > same_us then
+    state.kind, state.heard, state.heard_us = WINDOWS, 1, said.ends_us
+    state.until_us, state.window_us = said.until_us, said.window_us
+    state.quota, state.remaining = said.limit, said.remaining
+    return HEARD
+  end
+  if state.heard == 1 and later_us < -same_us or state.heard == 0 and said.sent_us < state.until_us - state.window_us then
+    return STALE
+  elseif state.heard == 0 then
+    state.heard, state.heard_us = 1, said.ends_us
+  end
   state.remaining = math.min(state.remaining, said.remaining)
   state.until_us = math.min(state.until_us, said.until_us)
   if said.limit > 0 then
@@ -244,46 +240,12 @@ local function tighten(state, said)
   return HEARD
 end
 
--- A window that nothing was heard of yet.
-local function begin(state, said)
-  state.kind, state.heard, state.heard_us = WINDOWS, 1, said.ends_us
-  state.until_us, state.window_us = said.until_us, said.window_us
-  state.quota, state.remaining = said.limit, said.remaining
-  return HEARD
-end
-
-local function hear_window(state, said)
-  if state.kind ~= WINDOWS then
-    return begin(state, said)
-  end
-  local same_us = math.min(SAME_US, math.floor(state.window_us / 2))
-  local later_us = said.ends_us - state.heard_us
-  if later_us > same_us then
-    return begin(state, said)
-  end
-  if state.heard == 1 then
-    return later_us >= -same_us and tighten(state, said) or STALE
-  end
-  -- The window in force began where the one heard of was to end.
-  if said.sent_us < state.until_us - state.window_us then
-    return STALE
-  end
-  state.remaining = math.min(state.remaining, said.remaining)
-  state.heard, state.heard_us, state.until_us = 1, said.ends_us, said.until_us
-  return HEARD
-end
-
 -- The calls in flight may come on top of what the upstream has counted.
 local function hear_refills(state, said, now)
-  if said.limit == 0 then
-    return IGNORED
-  end
-  if state.kind ~= REFILLS then
-    state.until_us = 0
-  end
+  local until_us = state.kind == REFILLS and state.until_us or 0
   state.kind, state.quota, state.window_us = REFILLS, said.limit, said.window_us
   local used = said.limit - said.remaining + state.flying + state.flown
-  state.until_us = math.max(state.until_us, now + worth(state, used))
+  state.until_us = math.max(until_us, now + worth(state, used))
   return HEARD
 end
 
@@ -300,16 +262,14 @@ function upstream.hear(state, _, said, now)
     state.remaining = math.max(0, state.remaining - said.cost)
   end
   if said.close_us > 0 then
-    if state.closed_us <= now then
-      state.reopens_us = 0
-    end
+    state.reopens_us = state.closed_us > now and state.reopens_us or 0
     state.closed_us = math.max(state.closed_us, now + said.close_us)
   elseif said.close_us < 0 then
     state.closed_us, state.reopens_us = 0, 0
   end
   if said.kind == WINDOWS then
     return hear_window(state, said)
-  elseif said.kind == REFILLS then
+  elseif said.kind == REFILLS and said.limit > 0 then
     return hear_refills(state, said, now)
   end
   return IGNORED

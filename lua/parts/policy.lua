@@ -43,10 +43,8 @@
 --                                optional: how many requests of that cost, one after
 --                                the other, surely pass now, and change what take
 --                                and status return in even steps; or less
---   take_each(state, limit, cost, requests, at, now, who)
---                                optional: as many takes of that cost, with the last
---                                one's receipt, where that is not the same as one take
---                                of what they cost together
+--   takes_each                   optional: true if several takes are not the same as one of
+--                                what they cost together
 --   use_by(state, limit, at)     optional: the instant before which a start at `at`
 --                                must be
 --   horizon(state, limit, now, cost, who)
@@ -70,7 +68,8 @@
 --                                deletes the key
 --   save(state, limit, now, key) instead of store, for what is kept in no string
 --   give_back(state, limit, cost, slot, now, receipt_1, receipt_2, who)
---                                takes back a take, and tells whether it did
+--                                optional: takes back a take, and tells whether it did,
+--                                where that is not to adjust it by what it cost
 --   adjust(state, limit, more, slot, now, receipt_1, receipt_2, who)
 --                                takes `more` tokens for a start that was, or
 --                                gives them back if negative, and tells whether
@@ -104,51 +103,46 @@ local MOST_PARTS = 64
 
 -- The limits, whether one of them keeps something for urgent requests, and the algorithms.
 local limits, kept, algorithms = {}, false, {}
-local argument = 1 + 9 * ARGV[1]
+-- What next_text and next_number read, and how far they are.
+local arguments, argument = ARGV, 1 + 9 * ARGV[1]
 -- Set by operations that ask, by which views begin and are kept; and by those about what
 -- was taken before, for which no view is to begin.
 local asks, settles = false, false
 
 local function next_text()
   argument = argument + 1
-  return ARGV[argument]
+  return arguments[argument]
 end
 
 local function next_number()
   argument = argument + 1
-  return ARGV[argument] + 0
+  return arguments[argument] + 0
 end
 
-local function prepare(limit)
-  if limit.algorithm.prepare then
-    limit.algorithm.prepare(limit)
+local function new_limit(algorithm, numbers, count, period_us, capacity, option, extra, kept, value)
+  local limit = {
+    algorithm = algorithm, numbers = numbers, count = tonumber(count), period_us = tonumber(period_us),
+    capacity = tonumber(capacity), option = option, extra = tonumber(extra),
+    kept = tonumber(kept), keeps = kept + 0 > 0, value = tonumber(value),
+  }
+  if algorithm.prepare then
+    algorithm.prepare(limit)
   end
   return limit
 end
 
 for i = 1, ARGV[1] + 0 do
-  local at = 9 * i - 7
-  local name, keeps = ARGV[at], ARGV[at + 7] + 0
+  local name = ARGV[9 * i - 7]
   algorithms[name] = algorithms[name] or make[name]()
-  limits[i] = prepare({
-    algorithm = algorithms[name], numbers = ARGV[at + 1], count = ARGV[at + 2] + 0, period_us = ARGV[at + 3] + 0,
-    capacity = ARGV[at + 4] + 0, option = ARGV[at + 5], extra = ARGV[at + 6] + 0, keeps = keeps > 0, kept = keeps,
-    value = ARGV[at + 8] + 0,
-  })
-  kept = kept or keeps > 0
+  limits[i] = new_limit(algorithms[name], unpack(ARGV, 9 * i - 6, 9 * i + 1))
+  kept = kept or limits[i].keeps
 end
 
 -- The limit with other numbers, or nil if that is not what the text is.
 local function limit_with(numbers, limit)
   local count, period, unit, burst, extra, option = string.match(numbers, '^(%d+)/(%d+)([su])b?(%d*)x?(%d*):?(%a*)$')
-  if not count then
-    return nil
-  end
-  return prepare({
-    algorithm = limit.algorithm, numbers = numbers .. '|', keeps = limit.keeps, count = tonumber(count),
-    period_us = period * (unit == 's' and 1000000 or 1), capacity = tonumber(burst == '' and count or burst),
-    option = option == '' and '-' or option, extra = tonumber(extra) or 0,
-  })
+  return count and new_limit(limit.algorithm, numbers .. '|', count, period * (unit == 's' and 1000000 or 1),
+    burst == '' and count or burst, option == '' and '-' or option, extra == '' and 0 or extra, limit.kept)
 end
 
 -- How long a view is kept that nobody asks.
@@ -203,14 +197,11 @@ end
 local states = {}
 
 local function state_at(place, i)
-  local state = states[place]
-  if not state then
-    local limit = limits[i]
-    state = load_state(raw[place], limit, KEYS[place])
-    state.limit, state.is_new = limit, not raw[place]
-    states[place] = state
+  if not states[place] then
+    states[place] = load_state(raw[place], limits[i], KEYS[place])
+    states[place].limit, states[place].is_new = limits[i], not raw[place]
   end
-  return state
+  return states[place]
 end
 
 -- Tells the states of a request's keys that its task will be asked for; behind each of their
@@ -345,17 +336,15 @@ local function save()
     return refused
   end
   for place, state in pairs(states) do
-    local key, algorithm = KEYS[place], state.limit.algorithm
-    if state.changed then
-      if algorithm.save then
-        algorithm.save(state, state.limit, now, key)
+    local key, limit = KEYS[place], state.limit
+    if state.changed and limit.algorithm.save then
+      limit.algorithm.save(state, limit, now, key)
+    elseif state.changed then
+      local value, ttl = store_views(state, limit)
+      if ttl > 0 then
+        redis.call('SET', key, value, 'PX', int(ttl))
       else
-        local value, ttl = store_views(state, state.limit)
-        if ttl > 0 then
-          redis.call('SET', key, value, 'PX', int(ttl))
-        else
-          redis.call('DEL', key)
-        end
+        redis.call('DEL', key)
       end
     end
   end

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -21,49 +22,37 @@ var algorithms = []struct {
 	{Spacing, []string{"rate"}},
 }
 
-// algorithmKey is a key that belongs to algorithms.
+// algorithmKey is a key that belongs to algorithms, and how its value is checked.
 type algorithmKey struct {
 	name  string
-	isSet func(*Limit) bool
-	// check tells what is wrong with the limit's value, or with its absence, or
-	// returns nil.
-	check func(*Limit) error
+	check func(l *Limit, given bool) error
 }
 
-// algorithmKeys are all of them, in the order messages name them.
 var algorithmKeys = []algorithmKey{
-	{"rate", func(l *Limit) bool { return l.Rate != Rate{} }, (*Limit).checkRate},
-	{"anchor", func(l *Limit) bool { return l.Anchor != "" }, (*Limit).checkAnchor},
-	{"precision", func(l *Limit) bool { return l.Precision != 0 }, (*Limit).checkPrecision},
-	{"burst", func(l *Limit) bool { return l.Burst != 0 }, (*Limit).checkBurst},
-	{"refill", func(l *Limit) bool { return l.Refill != "" }, (*Limit).checkRefill},
-	{"slots", func(l *Limit) bool { return l.Slots != 0 }, (*Limit).checkSlots},
-	{"lease", func(l *Limit) bool { return l.Lease != 0 }, (*Limit).checkLease},
+	{"rate", (*Limit).checkRate},
+	{"anchor", (*Limit).checkAnchor},
+	{"precision", (*Limit).checkPrecision},
+	{"burst", (*Limit).checkBurst},
+	{"refill", (*Limit).checkRefill},
+	{"slots", (*Limit).checkSlots},
+	{"lease", (*Limit).checkLease},
 }
 
-// algorithmKeyNames lists the keys that belong to algorithms.
-func algorithmKeyNames() []string {
-	var names []string
-	for _, key := range algorithmKeys {
-		names = append(names, key.name)
-	}
-	return names
-}
-
-// judge tells what is wrong with the key in this limit, or returns nil. Of a limit
-// whose algorithm is missing or unheard of it expects a rate, unless other keys
-// say that it is about concurrency.
-func (k algorithmKey) judge(l *Limit) error {
+// judge tells what is wrong with the key in this limit, or returns nil; zero says that
+// somebody has written one. Of a limit whose algorithm is missing or unheard of it expects
+// a rate, unless other keys say that it is about concurrency.
+func (k algorithmKey) judge(l *Limit, zero bool) error {
 	own := keysOf(l.Algorithm)
 	expected := slices.Contains(own, k.name) ||
 		own == nil && k.name == "rate" && l.Slots == 0 && l.Lease == 0
-	if !expected && !k.isSet(l) {
+	given := zero || !reflect.ValueOf(fieldFor(l, k.name)).Elem().IsZero()
+	if !expected && !given {
 		return nil
 	}
 	if err := checkPlace(l.Algorithm, k.name); err != nil {
 		return err
 	}
-	return k.check(l)
+	return k.check(l, given)
 }
 
 // keysOf returns an algorithm's own keys, or nil for one unheard of.
@@ -88,32 +77,37 @@ func checkAlgorithm(a Algorithm) error {
 	return checkWord("algorithm", string(a), names...)
 }
 
-func (l *Limit) checkAnchor() error {
-	if l.Anchor == "" {
+func (l *Limit) checkAnchor(given bool) error {
+	if !given {
 		return nil
 	}
-	return checkWord("anchor", string(l.Anchor), string(AnchorClock), string(AnchorFirst))
+	return checkWord("anchor", l.Anchor, AnchorClock, AnchorFirst)
 }
 
-func (l *Limit) checkRefill() error {
-	if l.Refill == "" {
+func (l *Limit) checkRefill(given bool) error {
+	if !given {
 		return nil
 	}
-	return checkWord("refill", string(l.Refill), string(RefillSmooth), string(RefillInterval))
+	return checkWord("refill", l.Refill, RefillSmooth, RefillInterval)
 }
 
 // checkWord tells that a word is none of those that mean something.
-func checkWord(kind, word string, right ...string) error {
+func checkWord[W ~string](kind string, word W, right ...W) error {
 	if slices.Contains(right, word) {
 		return nil
 	}
-	if meant := nearest(word, right); meant != "" {
-		return fmt.Errorf("unknown %s %s; did you mean %s?", kind, quote(word), quote(meant))
+	words := make([]string, len(right))
+	for i, w := range right {
+		words[i] = string(w)
 	}
-	if len(right) == 2 {
-		return fmt.Errorf("unknown %s %s; use %s or %s", kind, quote(word), right[0], right[1])
+	problem := fmt.Sprintf("unknown %s %s; ", kind, quote(string(word)))
+	switch meant := nearest(string(word), words); {
+	case meant != "":
+		return errors.New(problem + "did you mean " + quote(meant) + "?")
+	case len(words) == 2:
+		return errors.New(problem + "use " + words[0] + " or " + words[1])
 	}
-	return fmt.Errorf("unknown %s %s; use one of %s", kind, quote(word), strings.Join(right, ", "))
+	return errors.New(problem + "use one of " + strings.Join(words, ", "))
 }
 
 // checkPlace tells why a limit with this algorithm can not have a key that

@@ -54,8 +54,11 @@ const (
 	MaxMaxFreeze = 31 * 24 * time.Hour
 )
 
-func (l *Limit) checkRate() error {
-	if l.Rate == (Rate{}) {
+// The checks of single keys tell what is wrong with a limit's value, or, where it is left
+// out, with that; else they return nil.
+
+func (l *Limit) checkRate(given bool) error {
+	if !given {
 		return errors.New("the rate is missing; write tokens per period, as in 5000/1h")
 	}
 	if err := l.Rate.check(); err != nil {
@@ -71,27 +74,17 @@ func (l *Limit) checkRate() error {
 	return nil
 }
 
-func (l *Limit) checkBurst() error {
-	if l.Burst == 0 {
+func (l *Limit) checkBurst(given bool) error {
+	switch {
+	case !given:
 		return nil
-	}
-	if err := checkBurst(l.Burst); err != nil {
-		return err
-	}
-	if l.Rate.valid() && l.Burst > l.Rate.mostRefilled() {
+	case l.Burst < 1:
+		return fmt.Errorf("the burst is %d, but must be at least 1; leave it out for the rate's count", l.Burst)
+	case l.Burst > MaxBurst:
+		return fmt.Errorf("the burst is %d, but must be at most %d", l.Burst, MaxBurst)
+	case l.Rate.valid() && l.Burst > l.Rate.mostRefilled():
 		return fmt.Errorf("a bucket of %d needs more than 30 years to fill up at %s; write at most %d, or a faster rate",
 			l.Burst, l.Rate, l.Rate.mostRefilled())
-	}
-	return nil
-}
-
-// checkBurst tells what is wrong with a burst that was given, or returns nil.
-func checkBurst(burst int64) error {
-	switch {
-	case burst < 1:
-		return fmt.Errorf("the burst is %d, but must be at least 1; leave it out for the rate's count", burst)
-	case burst > MaxBurst:
-		return fmt.Errorf("the burst is %d, but must be at most %d", burst, MaxBurst)
 	}
 	return nil
 }
@@ -109,41 +102,26 @@ func (r Rate) mostRefilled() int64 {
 	return int64(min(most, math.MaxInt64))
 }
 
-func (l *Limit) checkPrecision() error {
-	if l.Precision != 0 {
-		if err := checkPrecision(l.Precision); err != nil {
-			return err
-		}
-	}
-	if !l.Rate.valid() {
-		return nil // which is told of the rate
-	}
+func (l *Limit) checkPrecision(given bool) error {
 	period, precision := l.Rate.Period, l.BucketLength()
-	even := period%precision == 0
 	switch {
-	case even && period/precision <= MaxBuckets:
+	case given && l.Precision <= 0:
+		return fmt.Errorf("the precision is %s, but must be longer than zero; leave it out for a twentieth of the period", l.Precision)
+	case given && l.Precision%time.Microsecond != 0:
+		return fmt.Errorf("the precision is %s, but must be whole microseconds, at least 1us", l.Precision)
+	case !l.Rate.valid():
+		return nil // which is told of the rate
+	case period%precision == 0 && period/precision <= MaxBuckets:
 		return nil
-	case even:
+	case period%precision == 0:
 		return fmt.Errorf("a precision of %s cuts the period of %s into %d buckets, but a decision may read at most %d; write a longer one, as in %s",
 			precision, period, period/precision, MaxBuckets, l.Rate.nearestPrecision(precision))
-	case l.Precision == 0:
+	case !given:
 		return fmt.Errorf("the period of %s can not be cut into %d equal buckets of whole microseconds; add a precision that divides it, as in %s",
 			period, defaultBuckets, l.Rate.nearestPrecision(precision))
 	}
 	return fmt.Errorf("a precision of %s does not divide the period of %s; write one that does, as in %s",
 		precision, period, l.Rate.nearestPrecision(precision))
-}
-
-// checkPrecision tells what is wrong with a precision that was given, whatever
-// the period, or returns nil.
-func checkPrecision(precision time.Duration) error {
-	switch {
-	case precision <= 0:
-		return fmt.Errorf("the precision is %s, but must be longer than zero; leave it out for a twentieth of the period", precision)
-	case precision%time.Microsecond != 0:
-		return fmt.Errorf("the precision is %s, but must be whole microseconds, at least 1us", precision)
-	}
-	return nil
 }
 
 // nearestPrecision returns, of the precisions that a valid rate's period can have,
@@ -160,35 +138,22 @@ func (r Rate) nearestPrecision(wanted time.Duration) time.Duration {
 	return best
 }
 
-func (l *Limit) checkSlots() error {
-	if l.Slots == 0 {
-		return errors.New("the slots are missing; write how many tasks may run at once, as in slots: 100")
-	}
-	return checkSlots(l.Slots)
-}
-
-// checkSlots tells what is wrong with a number of slots that was given, or
-// returns nil.
-func checkSlots(slots int64) error {
+func (l *Limit) checkSlots(given bool) error {
 	switch {
-	case slots < 1:
-		return fmt.Errorf("the slots are %d, but must be at least 1", slots)
-	case slots > MaxSlots:
-		return fmt.Errorf("the slots are %d, but must be at most %d, because each taken one is kept by itself", slots, MaxSlots)
+	case !given:
+		return errors.New("the slots are missing; write how many tasks may run at once, as in slots: 100")
+	case l.Slots < 1:
+		return fmt.Errorf("the slots are %d, but must be at least 1", l.Slots)
+	case l.Slots > MaxSlots:
+		return fmt.Errorf("the slots are %d, but must be at most %d, because each taken one is kept by itself", l.Slots, MaxSlots)
 	}
 	return nil
 }
 
-func (l *Limit) checkLease() error {
-	if l.Lease == 0 {
+func (l *Limit) checkLease(given bool) error {
+	switch lease := l.Lease; {
+	case !given:
 		return nil
-	}
-	return checkLease(l.Lease)
-}
-
-// checkLease tells what is wrong with a lease that was given, or returns nil.
-func checkLease(lease time.Duration) error {
-	switch {
 	case lease < MinLease:
 		return fmt.Errorf("the lease is %s, but must be at least 1s, for its renewals to arrive in time; leave it out for %s", lease, DefaultLease)
 	case lease > MaxLease:

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // maxFileSize keeps a path that is no policies file, such as a log or a device,
@@ -17,6 +20,16 @@ const maxFileSize = 1 << 20
 // file's content is at fault, with every problem and its line; otherwise it wraps
 // the reason why the file could not be read.
 func ReadFile(path string) (*Config, error) {
+	data, err := Content(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Content returns what is in a policies file, for Parse: no more than it takes to find
+// it too long.
+func Content(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("policies file: %w", err)
@@ -26,16 +39,17 @@ func ReadFile(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policies file: %w", err)
 	}
-	return Parse(path, data)
+	return data, nil
 }
 
 // Parse reads and checks the content of a policies file. The name is what
 // messages call the file. An error is always a *ConfigError.
 func Parse(name string, data []byte) (*Config, error) {
-	f := &configFile{lines: map[string]int{}, unread: map[string]bool{}}
+	f := &configFile{lines: map[string]int{}, unread: map[string]bool{}, zeros: map[string]bool{}}
 	var config *Config
 	if root := f.document(data); root != nil {
-		config = f.config(item{line: 1, node: root})
+		config = &Config{}
+		f.fields(item{line: 1, node: root}, "the file", config)
 		f.judge(config)
 	}
 	if len(f.problems) == 0 {
@@ -54,13 +68,15 @@ type configFile struct {
 	lines map[string]int
 	// unread are the paths whose value could not be read: what the Config has
 	// there was not written by anybody.
-	unread   map[string]bool
+	unread map[string]bool
+	// zeros are the paths where a zero is written, which in a Config stands for a default.
+	zeros    map[string]bool
 	problems []Problem
 }
 
 // judge adds the problems of the values that could be read, with their lines.
 func (f *configFile) judge(config *Config) {
-	for _, p := range config.problems() {
+	for _, p := range config.problems(f.zeros) {
 		if !f.lost(p.Path) {
 			p.Line = f.lines[p.Path]
 			f.problems = append(f.problems, p)
@@ -78,115 +94,95 @@ func (f *configFile) lost(path string) bool {
 	return f.unread[path] || f.unread[""]
 }
 
-// keys are the keys of each kind of mapping, in the order messages name them.
-var keys = map[string][]string{
-	"the file":    {"policies", "routes"},
-	"a policy":    {"limits", "lane", "weights", "weight", "max_wait", "max_defer", "overload", "upstream"},
-	"a limit":     slices.Concat([]string{"name", "algorithm"}, algorithmKeyNames(), []string{"per", "cost", "headroom"}),
-	"a headroom":  {PriorityHigh},
-	"a route":     {"task", "policy"},
-	"an upstream": {"api", "headroom", "quotas", "max_freeze"},
+// fields reads a mapping into the fields of the struct that into points to.
+func (f *configFile) fields(it item, kind string, into any) {
+	for _, it := range f.mapping(it, kind) {
+		f.field(it, fieldFor(into, it.key))
+	}
 }
 
-func (f *configFile) config(root item) *Config {
-	config := &Config{}
-	for _, it := range f.mapping(root, "the file") {
-		switch it.key {
-		case "policies":
-			for _, policy := range f.entries(it, "a mapping from policy names to policies") {
-				config.Policies = append(config.Policies, f.policy(policy))
-			}
-		case "routes":
-			for _, route := range f.list(it, `a list of routes, each starting with "- task:"`) {
-				config.Routes = append(config.Routes, f.route(route))
-			}
+// field reads a value by the type of the field that it is for.
+func (f *configFile) field(it item, into any) {
+	switch into := into.(type) {
+	case nil: // an unknown key, which is told of already
+	case *[]Policy:
+		for _, it := range f.entries(it, "a mapping from policy names to policies") {
+			*into = append(*into, f.policy(it))
 		}
+	case *[]Limit:
+		for _, it := range f.list(it, `a list of limits, each starting with "- name:"`) {
+			*into = append(*into, f.limit(it))
+		}
+	case *[]Route:
+		for _, it := range f.list(it, `a list of routes, each starting with "- task:"`) {
+			var route Route
+			f.fields(it, "a route", &route)
+			*into = append(*into, route)
+		}
+	case **Upstream:
+		*into = f.upstream(it)
+	case *Headroom:
+		*into = f.headroom(it)
+	case *Rate:
+		*into = f.rate(it)
+	case *int64:
+		*into = f.number(it, f.text(it))
+	case *time.Duration:
+		*into = f.duration(it)
+	case *map[string]int64:
+		*into = map[string]int64{}
+		for _, it := range f.entries(it, "a mapping from lanes to their weights") {
+			(*into)[it.key] = f.number(it, f.text(it))
+		}
+	case *map[string]string:
+		*into = map[string]string{}
+		for _, it := range f.entries(it, "a mapping from the upstream's names of quotas to limits") {
+			(*into)[it.key] = f.text(it)
+		}
+	default: // one of the kinds of strings
+		reflect.ValueOf(into).Elem().SetString(f.text(it))
 	}
-	return config
 }
 
 func (f *configFile) policy(it item) Policy {
 	policy := Policy{Name: it.key}
-	for _, it := range f.mapping(it, "a policy") {
-		switch it.key {
-		case "limits":
-			for _, limit := range f.list(it, `a list of limits, each starting with "- name:"`) {
-				policy.Limits = append(policy.Limits, f.limit(limit))
-			}
-		case "lane":
-			policy.Lane = f.option(it)
-		case "weights":
-			policy.Weights = map[string]int64{}
-			for _, weight := range f.entries(it, "a mapping from lanes to their weights") {
-				policy.Weights[weight.key] = f.whole(weight, f.option(weight), checkWeight)
-			}
-		case "weight":
-			policy.Weight = f.option(it)
-		case "max_wait":
-			policy.MaxWait = f.maxWait(it)
-		case "max_defer":
-			policy.MaxDefer = f.duration(it, f.option(it), checkMaxDefer)
-		case "overload":
-			policy.Overload = Overload(f.option(it))
-		case "upstream":
-			policy.Upstream = f.upstream(it)
-		}
+	f.fields(it, "a policy", &policy)
+	wait := join(it.path, "max_wait")
+	switch {
+	case policy.MaxWait < 0:
+		f.unreadable(item{path: wait, line: f.lines[wait]}, "%q is negative; write 0s to let no worker hold a task", policy.MaxWait)
+	case f.zeros[wait]:
+		policy.MaxWait = -1 // for which a Config has a negative
 	}
 	return policy
 }
 
-func (f *configFile) limit(it item) Limit {
+func (f *configFile) limit(it item) (limit Limit) {
 	items := f.mapping(it, "a limit")
-	var limit Limit
-	for _, it := range items {
-		if it.key == "algorithm" {
-			limit.Algorithm = Algorithm(f.text(it))
-		}
+	// The algorithm comes first, because it says which keys are in their place.
+	if i := slices.IndexFunc(items, func(it item) bool { return it.key == "algorithm" }); i > 0 {
+		items[0], items[i] = items[i], items[0]
 	}
 	for _, it := range items {
 		if err := checkPlace(limit.Algorithm, it.key); err != nil {
 			f.unreadable(it, "%v", err)
 			continue
 		}
-		switch it.key {
-		case "name":
-			limit.Name = f.text(it)
-		case "rate":
-			limit.Rate = f.rate(it)
-		case "anchor":
-			limit.Anchor = Anchor(f.option(it))
-		case "precision":
-			limit.Precision = f.duration(it, f.option(it), checkPrecision)
-		case "burst":
-			limit.Burst = f.whole(it, f.option(it), checkBurst)
-		case "refill":
-			limit.Refill = Refill(f.option(it))
-		case "slots":
-			limit.Slots = f.whole(it, f.text(it), checkSlots)
-		case "lease":
-			limit.Lease = f.duration(it, f.option(it), checkLease)
-		case "per":
-			limit.Per = f.option(it)
-		case "cost":
-			limit.Cost = f.option(it)
-		case "headroom":
-			limit.Headroom = f.headroom(it)
-		}
+		f.field(it, fieldFor(&limit, it.key))
 	}
 	return limit
 }
 
-func (f *configFile) route(it item) Route {
-	var route Route
-	for _, it := range f.mapping(it, "a route") {
-		switch it.key {
-		case "task":
-			route.Task = f.text(it)
-		case "policy":
-			route.Policy = f.text(it)
-		}
+// upstream reads the key: the name of an API, or a mapping.
+func (f *configFile) upstream(it item) *Upstream {
+	u := &Upstream{}
+	if resolve(it.node).Kind == yaml.ScalarNode {
+		u.API = API(f.text(it))
+		f.lines[join(it.path, "api")] = it.line
+	} else {
+		f.fields(it, "an upstream", u)
 	}
-	return route
+	return u
 }
 
 func (f *configFile) rate(it item) Rate {
@@ -201,49 +197,28 @@ func (f *configFile) rate(it item) Rate {
 	return rate
 }
 
-// whole reads a number that is judged at once: a Config takes a zero for one that
-// nobody wrote.
-func (f *configFile) whole(it item, text string, check func(int64) error) int64 {
+// number reads a whole number of an item from its text.
+func (f *configFile) number(it item, text string) int64 {
 	if text == "" {
 		return 0
 	}
 	number, err := parseWhole(text)
-	if err == nil {
-		err = check(number)
-	}
 	if err != nil {
 		f.unreadable(it, "%v", err)
 	}
+	f.zeros[it.path] = number == 0
 	return number
 }
 
-// duration reads a time that is judged at once, like a whole number.
-func (f *configFile) duration(it item, text string, check func(time.Duration) error) time.Duration {
+func (f *configFile) duration(it item) time.Duration {
+	text := f.text(it)
 	if text == "" {
 		return 0
 	}
 	length, err := parseDuration(text)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", quote(text), err)
-	} else {
-		err = check(length)
+		f.unreadable(it, "%s: %v", quote(text), err)
 	}
-	if err != nil {
-		f.unreadable(it, "%v", err)
-	}
+	f.zeros[it.path] = length == 0
 	return length
-}
-
-// maxWait reads the key; zero means never, for which a Config has a negative.
-func (f *configFile) maxWait(it item) time.Duration {
-	wait := f.duration(it, f.option(it), func(wait time.Duration) error {
-		if wait < 0 {
-			return fmt.Errorf("%s is negative; write 0s to let no worker hold a task", quote(wait.String()))
-		}
-		return nil
-	})
-	if wait == 0 && !f.unread[it.path] {
-		return -1
-	}
-	return wait
 }

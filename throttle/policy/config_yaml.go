@@ -1,9 +1,15 @@
 package policy
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"regexp"
 	"slices"
+	"sort"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -76,29 +82,23 @@ func (f *configFile) entries(it item, shape string) []item {
 		f.unreadable(it, "must be %s, but it is %s", shape, describe(node))
 		return nil
 	}
-	items, merges := f.ownEntries(it, node)
-	taken := map[string]bool{}
-	for _, entry := range items {
-		taken[entry.key] = true
-	}
-	merged := map[*yaml.Node]bool{node: true} // a mapping may merge itself
-	for len(merges) > 0 {
-		node, merges = merges[0], merges[1:]
-		if merged[node] {
+	var items []item
+	taken, read := map[string]bool{}, map[*yaml.Node]bool{} // a mapping may merge itself
+	for sources := []*yaml.Node{node}; len(sources) > 0; {
+		node, sources = sources[0], sources[1:]
+		if read[node] {
 			continue
 		}
-		merged[node] = true
-		more, inner := f.ownEntries(it, node)
-		for _, entry := range more {
+		read[node] = true
+		own, merges := f.ownEntries(it, node)
+		for _, entry := range own {
 			if !taken[entry.key] {
 				taken[entry.key] = true
+				f.lines[entry.path] = entry.line
 				items = append(items, entry)
 			}
 		}
-		merges = append(inner, merges...)
-	}
-	for _, entry := range items {
-		f.lines[entry.path] = entry.line
+		sources = append(merges, sources...)
 	}
 	return items
 }
@@ -151,27 +151,21 @@ func (f *configFile) list(it item, shape string) []item {
 	return items
 }
 
-// text reads a single value as it is written; a number is a text as well. What
-// is empty is left to be found missing.
+// needed are the keys without a default. What is empty there is found missing later.
+var needed = []string{"name", "algorithm", "rate", "slots", "task", "policy"}
+
+// text reads a single value as it is written; a number is a text as well. A key that has
+// a default may be left out, but not left empty.
 func (f *configFile) text(it item) string {
-	node := resolve(it.node)
-	switch {
+	switch node := resolve(it.node); {
 	case node.Kind != yaml.ScalarNode:
 		f.unreadable(it, "must be a single value, but it is %s", describe(node))
-		return ""
-	case node.ShortTag() == "!!null":
-		return ""
-	}
-	return node.Value
-}
-
-// option is text for a key that may be left out, but not left empty.
-func (f *configFile) option(it item) string {
-	text := f.text(it)
-	if text == "" && !f.unread[it.path] {
+	case node.ShortTag() != "!!null" && node.Value != "":
+		return node.Value
+	case !slices.Contains(needed, it.key):
 		f.unreadable(it, "the value is empty; write one, or remove the key for its default")
 	}
-	return text
+	return ""
 }
 
 // resolve follows an alias to what it stands for.
@@ -193,4 +187,73 @@ func describe(node *yaml.Node) string {
 		return "empty"
 	}
 	return "the text " + quote(node.Value)
+}
+
+// document returns the file's one YAML document, or nil when it has none that
+// can be read.
+func (f *configFile) document(data []byte) *yaml.Node {
+	if len(data) > maxFileSize {
+		f.problem(item{}, "the file is larger than %d bytes; is it a policies file?", maxFileSize)
+		return nil
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var first, second yaml.Node
+	err := decoder.Decode(&first)
+	switch {
+	case errors.Is(err, io.EOF), err == nil && first.Content[0].ShortTag() == "!!null":
+		f.problem(item{line: 1}, `the file is empty; begin with "policies:" and at least one policy`)
+		return nil
+	case err != nil:
+		f.syntax(data, err)
+		return nil
+	}
+	switch err := decoder.Decode(&second); {
+	case err == nil:
+		f.problem(item{line: second.Line}, "a second YAML document begins here; write everything into the first, and remove the ---")
+	case !errors.Is(err, io.EOF):
+		f.syntax(data, err)
+		return nil
+	}
+	return first.Content[0]
+}
+
+// hints explain the parser's terse complaints, by the words they contain.
+var hints = []struct{ words, hint string }{
+	{"alphabetic or numeric", `put a value that begins with * or & in quotes, as in "*"`},
+	{"unknown anchor", `put a value that begins with * in quotes, or define the anchor with & above`},
+	{"cannot start any token", "indent with spaces, not tabs, and put a value with special characters in quotes"},
+	{"mapping values", `check the indentation, and put a value that contains ": " in quotes`},
+	{"expected key", "check this line's indentation: it fits no line above"},
+	{"'-' indicator", "check this line's indentation: the list above has not ended"},
+	{"expected ':'", `a key needs a colon and a space after it, as in "rate: 10/s"`},
+	{"unexpected end of stream", "a quoted value does not end; close the quotes"},
+	{"expected ','", "a bracket is not closed, or a comma is missing"},
+}
+
+var parserError = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?((?s:.*))$`)
+
+// syntax reports that the file is no YAML. The parser's own line is a line or
+// more too early, often that of the enclosing block. The line to look at is the
+// last of the shortest beginning of the file that fails in the same way.
+func (f *configFile) syntax(data []byte, err error) {
+	found := parserError.FindStringSubmatch(err.Error())
+	early, _ := strconv.Atoi(found[1])
+	complaint := found[2]
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	early = min(max(early, 1), len(lines))
+	line := early + sort.Search(len(lines)-early, func(more int) bool {
+		decoder := yaml.NewDecoder(bytes.NewReader(bytes.Join(lines[:early+more], nil)))
+		for {
+			if err := decoder.Decode(new(yaml.Node)); err != nil {
+				return strings.HasSuffix(err.Error(), complaint)
+			}
+		}
+	})
+	for _, h := range hints {
+		if strings.Contains(complaint, h.words) {
+			complaint += "; " + h.hint
+			break
+		}
+	}
+	f.problem(item{line: line}, "this is not valid YAML: %s", complaint)
 }

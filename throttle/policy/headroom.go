@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -37,18 +38,28 @@ func IsUrgent(attributes map[string]string) bool {
 	return attributes[PriorityAttribute] == PriorityHigh
 }
 
+// String writes the headroom as a policies file has it: 10%, or a number of tokens.
+func (h Headroom) String() string {
+	if h.Percent > 0 {
+		return fmt.Sprintf("%d%%", h.Percent)
+	}
+	return strconv.FormatInt(h.Tokens, 10)
+}
+
 // headroom reads the key: {high: 10%}, or a number of tokens.
-func (f *configFile) headroom(it item) Headroom {
-	var h Headroom
+func (f *configFile) headroom(it item) (h Headroom) {
 	for _, it := range f.mapping(it, "a headroom") {
 		if it.key != PriorityHigh {
 			continue
 		}
-		text := f.option(it)
-		if percent, ok := strings.CutSuffix(text, "%"); ok {
-			h.Percent = f.whole(it, percent, func(n int64) error { return checkKept(n, 99, "%") })
-		} else {
-			h.Tokens = f.whole(it, text, func(n int64) error { return checkKept(n, MaxBurst, " tokens") })
+		kind, most, unit := &h.Tokens, int64(MaxBurst), " tokens"
+		text, isPercent := strings.CutSuffix(f.text(it), "%")
+		if isPercent {
+			kind, most, unit = &h.Percent, 99, "%"
+		}
+		*kind = f.number(it, text)
+		if err := checkKept(*kind, most, unit); err != nil && !f.unread[it.path] {
+			f.unreadable(it, "%v", err)
 		}
 		if f.unread[it.path] {
 			return Headroom{}

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"reflect"
 	"strconv"
 	"testing"
 	"time"
@@ -105,6 +106,22 @@ func TestActualCost(t *testing.T) {
 			require.ErrorAs(t, err, &unfit)
 			assert.ErrorContains(t, err, test.err)
 		})
+	}
+}
+
+// A field without a key could not be said in a policies file, and its changes would not be
+// told.
+func TestEveryFieldHasAKey(t *testing.T) {
+	t.Parallel()
+	keys := map[string]bool{}
+	for _, of := range []any{policy.Config{}, policy.Policy{}, policy.Limit{}, policy.Route{}, policy.Upstream{}} {
+		for field := range reflect.TypeOf(of).Fields() {
+			key := reflect.TypeOf(of).Name() + "." + field.Tag.Get("key")
+			isPolicyName := key == "Policy." && field.Name == "Name" // which is the key of its mapping
+			assert.True(t, isPolicyName || field.Tag.Get("key") != "", "%T.%s", of, field.Name)
+			assert.False(t, keys[key], "%s is there twice", key)
+			keys[key] = true
+		}
 	}
 }
 

@@ -1,7 +1,8 @@
 package policy
 
 import (
-	"errors"
+	"cmp"
+	"slices"
 	"time"
 )
 
@@ -30,9 +31,6 @@ const (
 	OverloadDegrade Overload = "degrade"
 )
 
-// overloads are all of them, as a policies file has them.
-var overloads = []string{string(OverloadPark), string(OverloadReject), string(OverloadDrop), string(OverloadDegrade)}
-
 // The bounds of MaxDefer.
 const (
 	// MinMaxDefer is the shortest MaxDefer. It lets no request join the waiting line but
@@ -44,12 +42,7 @@ const (
 )
 
 // Strategy returns Overload with its default applied.
-func (p *Policy) Strategy() Overload {
-	if p.Overload == "" {
-		return OverloadPark
-	}
-	return p.Overload
-}
+func (p *Policy) Strategy() Overload { return cmp.Or(p.Overload, OverloadPark) }
 
 // Parks reports whether tasks of the policy are parked at all.
 func (p *Policy) Parks() bool { return p.Strategy() == OverloadPark || p.MaxDefer > 0 }
@@ -65,26 +58,50 @@ func (p *Policy) LongestDefer() time.Duration {
 
 func (f *findings) overload(path string, p *Policy) {
 	if p.Overload != "" {
-		if err := checkWord("overload strategy", string(p.Overload), overloads...); err != nil {
-			f.add(join(path, "overload"), "%v", err)
-		}
+		f.check(join(path, "overload"), checkWord("overload strategy", p.Overload,
+			OverloadPark, OverloadReject, OverloadDrop, OverloadDegrade))
 	}
-	if p.MaxDefer != 0 {
-		if err := checkMaxDefer(p.MaxDefer); err != nil {
-			f.add(join(path, "max_defer"), "%v", err)
-		}
+	at := join(path, "max_defer")
+	switch d := p.MaxDefer; {
+	case d < 0 || f.zeros[at]:
+		f.add(at, "the max_defer must be longer than zero; to defer nothing, remove it and write overload: reject")
+	case d > MaxMaxDefer:
+		f.add(at, "the max_defer must be at most 366d; leave it out for no bound")
+	case d%time.Microsecond != 0:
+		f.add(at, "the max_defer must be whole microseconds")
 	}
 }
 
-// checkMaxDefer tells what is wrong with a max_defer that was given, or returns nil.
-func checkMaxDefer(d time.Duration) error {
-	switch {
-	case d <= 0:
-		return errors.New("the max_defer must be longer than zero; to defer nothing, remove it and write overload: reject")
-	case d > MaxMaxDefer:
-		return errors.New("the max_defer must be at most 366d; leave it out for no bound")
-	case d%time.Microsecond != 0:
-		return errors.New("the max_defer must be whole microseconds")
+const (
+	// shortestSlack is how much later than expected a parked task comes back by itself,
+	// at least. A woken task goes to the end of asynq's queue, and nobody's slot comes
+	// until that is handed out: who came back meanwhile would ask once more for nothing.
+	// Of some 200,000 tasks it takes half a minute.
+	shortestSlack = 2 * time.Minute
+	// longestLack is when a parked task comes back by itself that lacks a slot of a
+	// concurrency limit, at most.
+	longestLack = 5 * time.Minute
+	// longestDelay stands for every delay that is longer: thirty years.
+	longestDelay = 30 * MaxPeriod
+)
+
+// Backstop is in how long a task comes back by itself that was put into line, in case
+// all that is known of the line is lost. It is expected to start after delay, and held
+// by that limit.
+func (p *Policy) Backstop(delay time.Duration, heldBy string) time.Duration {
+	delay = min(delay, longestDelay)
+	delay += max(shortestSlack, delay/2)
+	if p.LacksSlot(heldBy) {
+		// When somebody's lease ends says little: most tasks end long before it.
+		delay = min(delay, longestLack)
 	}
-	return nil
+	return delay
+}
+
+// LacksSlot reports whether what holds a task back, as in throttle.Decision.HeldBy, is a
+// concurrency limit: when it has a slot nobody knows ahead.
+func (p *Policy) LacksSlot(heldBy string) bool {
+	return slices.ContainsFunc(p.Limits, func(l Limit) bool {
+		return l.Name == heldBy && l.Algorithm == Concurrency
+	})
 }

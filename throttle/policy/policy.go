@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -12,11 +13,14 @@ const DefaultMaxWait = time.Second
 
 // Config is everything a policies file says: the policies, and which task types
 // each of them governs. The zero value has no policy and routes nothing.
+//
+// The tags of its structs' fields, and of those below, are the keys of a policies file, in
+// the order in which messages name them.
 type Config struct {
-	Policies []Policy
+	Policies []Policy `key:"policies"`
 	// Routes are tried in order; the first that matches a task's type names its
 	// policy. A task that no route matches is not throttled.
-	Routes []Route
+	Routes []Route `key:"routes"`
 }
 
 // Policy is the named set of limits of one upstream. A request passes when all
@@ -25,42 +29,34 @@ type Policy struct {
 	// Name is unique in a Config. It becomes part of the Redis keys, so renaming
 	// a policy starts its counts anew.
 	Name   string
-	Limits []Limit
+	Limits []Limit `key:"limits"`
 	// Lane is the task attribute whose values share the policy fairly. Empty
 	// means one lane for all.
-	Lane string
+	Lane string `key:"lane"`
 	// Weights are the weights of lanes that have another than 1: a lane of weight 2
 	// gets twice the share of one of weight 1 while both have tasks in line.
-	Weights map[string]int64
+	Weights map[string]int64 `key:"weights"`
 	// Weight names the task attribute that holds the weight of its lane, which goes
 	// before Weights. Of a lane's tasks the one that was parked last has its way, but
 	// for a weight of 1, which waits until the lane was empty. Empty, or a task
 	// without that attribute, means Weights.
-	Weight string
+	Weight string `key:"weight"`
 	// MaxWait is how long a worker may hold a task until its slot. Zero means
 	// DefaultMaxWait; negative means a worker never holds a task.
-	MaxWait time.Duration
+	MaxWait time.Duration `key:"max_wait"`
 	// MaxDefer is how far ahead the start of a task may be expected for the task to be
 	// parked; it bounds MaxWait, too. Zero means no bound.
-	MaxDefer time.Duration
+	MaxDefer time.Duration `key:"max_defer"`
 	// Overload is what becomes of tasks that are not parked. Empty means OverloadPark.
-	Overload Overload
+	Overload Overload `key:"overload"`
 	// Upstream says how to heed what the upstream tells of its quota. Nil means not
 	// at all, besides freezing the policy for a throttle.RateLimitedError.
-	Upstream *Upstream
+	Upstream *Upstream `key:"upstream"`
 }
 
 // Wait returns the time a worker may hold a task of this policy: MaxWait with
 // its default applied and never negative.
-func (p *Policy) Wait() time.Duration {
-	switch {
-	case p.MaxWait == 0:
-		return DefaultMaxWait
-	case p.MaxWait < 0:
-		return 0
-	}
-	return p.MaxWait
-}
+func (p *Policy) Wait() time.Duration { return max(0, cmp.Or(p.MaxWait, DefaultMaxWait)) }
 
 // Algorithm names how a limit counts.
 type Algorithm string
@@ -131,32 +127,31 @@ const (
 // Limit is one algorithm with its numbers.
 type Limit struct {
 	// Name is unique in its policy and appears in decisions, messages and metrics.
-	Name      string
-	Algorithm Algorithm
+	Name      string    `key:"name"`
+	Algorithm Algorithm `key:"algorithm"`
 	// Rate is how many tokens per period.
-	Rate Rate
-	// Burst is how many tokens a TokenBucket holds at most. Zero means Rate.Count.
-	Burst int64
+	Rate Rate `key:"rate"`
 	// Anchor is for FixedWindow. Empty means AnchorClock.
-	Anchor Anchor
-	// Refill is for TokenBucket. Empty means RefillSmooth.
-	Refill Refill
+	Anchor Anchor `key:"anchor"`
 	// Precision is the length of a SlidingWindow's buckets; it divides Rate.Period.
 	// Zero means a twentieth of the period.
-	Precision time.Duration
+	Precision time.Duration `key:"precision"`
+	// Burst is how many tokens a TokenBucket holds at most. Zero means Rate.Count.
+	Burst int64 `key:"burst"`
+	// Refill is for TokenBucket. Empty means RefillSmooth.
+	Refill Refill `key:"refill"`
 	// Slots is how many tasks a Concurrency limit allows at once.
-	Slots int64
+	Slots int64 `key:"slots"`
 	// Lease is for Concurrency. Zero means DefaultLease.
-	Lease time.Duration
+	Lease time.Duration `key:"lease"`
 	// Per names the task attribute each of whose values has a count of its own.
 	// Empty means one count for all.
-	Per string
+	Per string `key:"per"`
 	// Cost names the task attribute that holds how many tokens a task takes.
 	// Empty, or a task without that attribute, means 1.
-	Cost string
-
+	Cost string `key:"cost"`
 	// Headroom is kept for urgent tasks.
-	Headroom Headroom
+	Headroom Headroom `key:"headroom"`
 }
 
 // Capacity is the most the limit holds at once: the burst of a token bucket, the count of
@@ -204,28 +199,21 @@ func (l *Limit) BucketLength() time.Duration {
 }
 
 // LeaseLength returns Lease with its default applied.
-func (l *Limit) LeaseLength() time.Duration {
-	if l.Lease > 0 {
-		return l.Lease
-	}
-	return DefaultLease
-}
+func (l *Limit) LeaseLength() time.Duration { return cmp.Or(l.Lease, DefaultLease) }
 
 // String says the limit in a line, as in `hourly: 5000/1h0m0s per installation`.
 func (l *Limit) String() string {
-	var b strings.Builder
+	text := l.Name + ": " + l.Rate.String()
 	if l.Algorithm == Concurrency {
-		fmt.Fprintf(&b, "%s: %d at once", l.Name, l.Slots)
-	} else {
-		fmt.Fprintf(&b, "%s: %s", l.Name, l.Rate)
+		text = fmt.Sprintf("%s: %d at once", l.Name, l.Slots)
 	}
 	if l.Algorithm == TokenBucket && l.Burst > 0 && l.Burst != l.Rate.Count {
-		fmt.Fprintf(&b, " burst %d", l.Burst)
+		text += fmt.Sprintf(" burst %d", l.Burst)
 	}
 	if l.Per != "" {
-		fmt.Fprintf(&b, " per %s", l.Per)
+		text += " per " + l.Per
 	}
-	return b.String()
+	return text
 }
 
 // Rate is a number of tokens per period.
@@ -243,9 +231,9 @@ func (r Rate) PerSecond() float64 { return float64(r.Count) / r.Period.Seconds()
 // Route sends the tasks of one type to a policy.
 type Route struct {
 	// Task is a task type, or a prefix of one followed by *.
-	Task string
+	Task string `key:"task"`
 	// Policy is the name of a policy of the same Config.
-	Policy string
+	Policy string `key:"policy"`
 }
 
 // Matches reports whether the route is for tasks of that type.

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"regexp"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // ParseRate reads a rate as a policies file has it: tokens per period, where the
@@ -71,20 +74,84 @@ func (r Rate) valid() bool { return r.check() == nil }
 // parseWhole reads a whole number written in digits. One too large for an int64
 // comes back as the nearest int64, which is beyond every bound as well.
 func parseWhole(s string) (int64, error) {
-	number, ok := new(big.Int).SetString(s, 10)
-	if !ok || s[0] == '+' {
+	number, err := strconv.ParseInt(s, 10, 64)
+	if errors.Is(err, strconv.ErrSyntax) || s[0] == '+' {
 		return 0, fmt.Errorf("%s is not a whole number in plain digits", quote(s))
 	}
-	return clamp(number), nil
+	return number, nil
 }
 
-// clamp returns the int64 nearest to n.
-func clamp(n *big.Int) int64 {
-	switch {
-	case n.IsInt64():
-		return n.Int64()
-	case n.Sign() < 0:
-		return math.MinInt64
+// units are the words for a duration's units.
+var units = map[string]time.Duration{
+	"ns": time.Nanosecond,
+	"us": time.Microsecond,
+	"µs": time.Microsecond, // the micro sign
+	"μs": time.Microsecond, // the Greek letter
+	"ms": time.Millisecond,
+	"s":  time.Second,
+	"m":  time.Minute,
+	"h":  time.Hour,
+	"d":  24 * time.Hour,
+}
+
+// spelledOut are units as people also write them, and the word to use instead.
+var spelledOut = map[string]string{
+	"usec": "us", "microsecond": "us", "msec": "ms", "millisecond": "ms",
+	"sec": "s", "second": "s", "min": "m", "minute": "m",
+	"hr": "h", "hour": "h", "day": "d", "w": "7d", "week": "7d",
+}
+
+// durationPart is a number and its unit, at the beginning of a text.
+var durationPart = regexp.MustCompile(`^([0-9.]*)([^0-9.+-]*)`)
+
+// parseDuration reads a Go duration that may also count days. One too long for a
+// time.Duration comes back as the longest there is, beyond every bound as well.
+func parseDuration(s string) (time.Duration, error) {
+	rest, negative := strings.CutPrefix(s, "-")
+	if rest == "0" {
+		return 0, nil
 	}
-	return math.MaxInt64
+	if rest == "" {
+		return 0, errNoDuration
+	}
+	sum := new(big.Rat) // exact: a fraction must not be rounded away
+	for rest != "" {
+		part := durationPart.FindStringSubmatch(rest)
+		amount, ok := new(big.Rat).SetString(part[1])
+		if !ok {
+			return 0, errNoDuration
+		}
+		size, ok := units[part[2]]
+		if !ok {
+			return 0, unitError(part[2])
+		}
+		sum.Add(sum, amount.Mul(amount, big.NewRat(int64(size), 1)))
+		rest = rest[len(part[0]):]
+	}
+	if negative {
+		sum.Neg(sum)
+	}
+	switch {
+	case !sum.IsInt():
+		return 0, errors.New("there is less than a microsecond; write whole ones, as in 15us")
+	case sum.Num().IsInt64():
+		return time.Duration(sum.Num().Int64()), nil
+	case negative:
+		return math.MinInt64, nil
+	}
+	return math.MaxInt64, nil
+}
+
+var errNoDuration = errors.New("there is no duration; write one such as 500ms, 15m or 1h30m")
+
+// unitError says what is wrong with a unit that is not one of units.
+func unitError(unit string) error {
+	if unit == "" {
+		return errors.New("the duration has no unit; add one of us, ms, s, m, h, d")
+	}
+	word := strings.TrimSuffix(strings.ToLower(unit), "s")
+	if right, ok := spelledOut[word]; ok {
+		return fmt.Errorf("the unit %s is unknown; write %s", quote(unit), right)
+	}
+	return fmt.Errorf("the unit %s is unknown; use one of us, ms, s, m, h, d", quote(unit))
 }

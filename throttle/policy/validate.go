@@ -3,30 +3,43 @@ package policy
 import (
 	"fmt"
 	"regexp"
+	"strings"
 )
 
 // Validate checks all that ReadFile and Parse check, for a Config built in Go.
 // It returns nil or a *ConfigError with every problem, and changes nothing.
 func (c *Config) Validate() error {
-	if problems := c.problems(); len(problems) > 0 {
+	if problems := c.problems(nil); len(problems) > 0 {
 		return &ConfigError{Problems: problems}
 	}
 	return nil
 }
 
 // findings collects problems that have no lines yet.
-type findings []Problem
-
-func (f *findings) add(path, format string, args ...any) {
-	*f = append(*f, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+type findings struct {
+	problems []Problem
+	// zeros are the paths where somebody has written a zero, which in a Config stands for
+	// a default.
+	zeros map[string]bool
 }
 
-// problems applies every rule that can be told from the values alone.
-func (c *Config) problems() []Problem {
+func (f *findings) add(path, format string, args ...any) {
+	f.problems = append(f.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// check adds an error, unless it is nil.
+func (f *findings) check(path string, err error) {
+	if err != nil {
+		f.add(path, "%v", err)
+	}
+}
+
+// problems applies every rule that can be told from the values alone, and from zeros.
+func (c *Config) problems(zeros map[string]bool) []Problem {
 	if c == nil {
 		c = &Config{}
 	}
-	var found findings
+	found := findings{zeros: zeros}
 	if len(c.Policies) == 0 {
 		found.add("policies", "there is no policy; define at least one, with its limits")
 	}
@@ -41,7 +54,7 @@ func (c *Config) problems() []Problem {
 		found.policy(path, p)
 	}
 	found.routes(c)
-	return found
+	return found.problems
 }
 
 func (f *findings) policy(path string, p *Policy) {
@@ -91,17 +104,12 @@ func (f *findings) limit(path string, l *Limit) {
 		f.name(join(path, "name"), l.Name)
 	}
 
-	if err := checkAlgorithm(l.Algorithm); err != nil {
-		f.add(join(path, "algorithm"), "%v", err)
-	}
+	f.check(join(path, "algorithm"), checkAlgorithm(l.Algorithm))
 	for _, key := range algorithmKeys {
-		if err := key.judge(l); err != nil {
-			f.add(join(path, key.name), "%v", err)
-		}
+		at := join(path, key.name)
+		f.check(at, key.judge(l, f.zeros[at]))
 	}
-	if err := l.checkHeadroom(); err != nil {
-		f.add(join(path, "headroom"), "%v", err)
-	}
+	f.check(join(path, "headroom"), l.checkHeadroom())
 }
 
 var simpleName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
@@ -111,4 +119,75 @@ func (f *findings) name(path, name string) {
 	if !simpleName.MatchString(name) {
 		f.add(path, "%s can not be a name, because names become part of Redis keys; use only letters, digits, _, . and -", quote(name))
 	}
+}
+
+func (f *findings) routes(c *Config) {
+	var names []string
+	for _, p := range c.Policies {
+		names = append(names, p.Name)
+	}
+	for i, r := range c.Routes {
+		path := index("routes", i)
+		f.task(join(path, "task"), c.Routes[:i], r)
+		switch {
+		case r.Policy == "":
+			f.add(join(path, "policy"), "the policy is missing; name the one these tasks must pass")
+		case len(names) > 0: // with no policy at all, one message about that is enough
+			f.check(join(path, "policy"), checkWord("policy", r.Policy, names...))
+		}
+	}
+}
+
+// task checks a route's pattern, and that no earlier route takes all its tasks.
+func (f *findings) task(path string, earlier []Route, r Route) {
+	if r.Task == "" {
+		f.add(path, "the task is missing; write a task type, or a prefix ending in *")
+		return
+	}
+	prefix, _ := strings.CutSuffix(r.Task, "*")
+	if strings.Contains(prefix, "*") {
+		f.add(path, "%s has a * before its end; only a last * stands for any rest", quote(r.Task))
+		return
+	}
+	for i, other := range earlier {
+		start, takesAll := strings.CutSuffix(other.Task, "*")
+		switch {
+		case other.Task == r.Task:
+			f.add(path, "%s is the task of routes[%d] already; remove one of the two", quote(r.Task), i)
+			return
+		case takesAll && strings.HasPrefix(prefix, start):
+			f.add(path, "no task gets to %s, because routes[%d] takes all of %s first; move this route before that one, or remove it",
+				quote(r.Task), i, quote(other.Task))
+			return
+		}
+	}
+}
+
+// ValidateUpdate checks that the limits of next can read what those of the same name have
+// counted so far under c. It returns nil or a *ConfigError; next must be valid.
+func (c *Config) ValidateUpdate(next *Config) error {
+	var problems []Problem
+	for i := range next.Policies {
+		policy := &next.Policies[i]
+		before := c.Policy(policy.Name)
+		if before == nil {
+			continue
+		}
+		for n := range policy.Limits {
+			limit := &policy.Limits[n]
+			was := before.Limit(limit.Name)
+			if was == nil || was.Kind() == limit.Kind() {
+				continue
+			}
+			problems = append(problems, Problem{
+				Path: join(index(join(join("policies", policy.Name), "limits"), n), "algorithm"),
+				Message: fmt.Sprintf("what %s has counted as a %s can not be read as a %s; give the limit another name, under which it begins anew",
+					quote(limit.Name), was.Kind(), limit.Kind()),
+			})
+		}
+	}
+	if len(problems) > 0 {
+		return &ConfigError{Problems: problems}
+	}
+	return nil
 }

@@ -125,7 +125,7 @@ func TestValidate(t *testing.T) {
 		"prefix after its type": {func(c *policy.Config) { c.Routes = []policy.Route{{"h", "mail"}, {"h*", "mail"}} }, ""},
 		"no policy for a route": {func(c *policy.Config) { c.Routes[1].Policy = "" }, "routes[1].policy: the policy is missing"},
 		"misspelt policy":       {func(c *policy.Config) { c.Routes[1].Policy = "mial" }, `routes[1].policy: unknown policy "mial"; did you mean "mail"?`},
-		"policy unheard of":     {func(c *policy.Config) { c.Routes[1].Policy = "stripe" }, `routes[1].policy: unknown policy "stripe"; use one of api.example-1_a, mail`},
+		"policy unheard of":     {func(c *policy.Config) { c.Routes[1].Policy = "stripe" }, `routes[1].policy: unknown policy "stripe"; use api.example-1_a or mail`},
 		"several things at once": {func(c *policy.Config) { c.Policies[1].Limits[0] = policy.Limit{} },
 			limit + ".name: the limit has no name\n" + limit + ".algorithm: the algorithm is missing\n" + limit + ".rate: the rate is missing"},
 	} {

@@ -24,22 +24,26 @@ func Cluster(tb testing.TB) *redis.ClusterClient {
 	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
 	defer cancel()
 
-	nodes := make([]*Server, clusterNodes)
-	buses := make([]int, clusterNodes)
-	for i := range nodes {
-		bus, err := freePort(ctx)
+	must := func(err error) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		buses[i] = bus
-		nodes[i] = Redis(tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus))
 	}
-	if err := join(ctx, nodes, buses); err != nil {
-		tb.Fatal(err)
+	nodes, addresses := make([]*Server, clusterNodes), make([]string, clusterNodes)
+	for i := range nodes {
+		bus, err := freePort(ctx)
+		must(err)
+		node := Redis(tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus))
+		nodes[i], addresses[i] = node, node.addr
+		// Each has a third of the slots, and the first one knows them all.
+		first, last := i*clusterSlots/clusterNodes, (i+1)*clusterSlots/clusterNodes-1
+		must(node.client.ClusterAddSlotsRange(ctx, first, last).Err())
+		host, port, err := net.SplitHostPort(node.addr)
+		must(err)
+		must(nodes[0].client.Do(ctx, "CLUSTER", "MEET", host, port, bus).Err())
 	}
-	addresses := make([]string, clusterNodes)
-	for i, node := range nodes {
-		addresses[i] = node.Addr()
+	for _, node := range nodes {
+		must(awaitCluster(ctx, node))
 	}
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses})
 	tb.Cleanup(func() {
@@ -48,30 +52,6 @@ func Cluster(tb testing.TB) *redis.ClusterClient {
 		}
 	})
 	return client
-}
-
-// join makes a cluster of the nodes, each with a third of the slots, and returns
-// when all of them agree that it is up.
-func join(ctx context.Context, nodes []*Server, buses []int) error {
-	for i, node := range nodes {
-		first, last := i*clusterSlots/len(nodes), (i+1)*clusterSlots/len(nodes)-1
-		if err := node.client.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
-			return fmt.Errorf("give slots %d-%d to %s: %w", first, last, node.addr, err)
-		}
-		host, port, err := net.SplitHostPort(node.addr)
-		if err != nil {
-			return err
-		}
-		if err := nodes[0].client.Do(ctx, "CLUSTER", "MEET", host, port, buses[i]).Err(); err != nil {
-			return fmt.Errorf("let %s meet %s: %w", nodes[0].addr, node.addr, err)
-		}
-	}
-	for _, node := range nodes {
-		if err := awaitCluster(ctx, node); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // awaitCluster returns when a node knows all others and has a slot for every key.

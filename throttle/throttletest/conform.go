@@ -82,15 +82,7 @@ const (
 
 // String returns "not judged", "held" or "broken".
 func (v Verdict) String() string {
-	switch v {
-	case NotJudged:
-		return "not judged"
-	case Held:
-		return "held"
-	case Broken:
-		return "broken"
-	}
-	return fmt.Sprintf("Verdict(%d)", int(v))
+	return map[Verdict]string{NotJudged: "not judged", Held: "held", Broken: "broken"}[v]
 }
 
 // Finding is what came of one promise.

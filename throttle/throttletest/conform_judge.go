@@ -3,7 +3,6 @@ package throttletest
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -50,21 +49,20 @@ func newJudge(ctx context.Context, limiter Limiter, model Model, options Conform
 	}
 }
 
-// breach is a broken promise, as an error that ends a story.
+// breach is a broken promise. Whoever finds one panics with it, which ends what run lets
+// happen.
 type breach struct {
 	promise Promise
 	example string
 }
-
-func (b *breach) Error() string { return string(b.promise) + ": " + b.example }
 
 // judge judges every promise. The impossible comes first, where it meets a limiter of
 // which nothing was taken; the clock is set back last, so that it goes forward until then.
 func (j *judge) judge() {
 	j.run(ImpossibleIsNever, j.askTheImpossible)
 	for range j.options.Stories {
-		j.run(AllUsable, func() error { return j.tellStory(false) })
-		j.run(DenialsTakeNothing, func() error { return j.tellStory(true) })
+		j.run(AllUsable, func() { j.tellStory(false) })
+		j.run(DenialsTakeNothing, func() { j.tellStory(true) })
 	}
 	j.run(CostsCount, j.leaveTheRest)
 	j.run(KeysKeepApart, j.mixKeys)
@@ -74,13 +72,20 @@ func (j *judge) judge() {
 
 // run lets one thing happen to the limiter, if it can be judged by the promise. Of each
 // promise the first example of a breach is kept.
-func (j *judge) run(about Promise, happen func() error) {
+func (j *judge) run(about Promise, happen func()) {
 	if j.cannot(about) != "" {
 		return
 	}
-	if b := (*breach)(nil); errors.As(happen(), &b) && j.broken[b.promise] == "" {
-		j.broken[b.promise] = b.example
-	}
+	defer func() {
+		switch b := recover().(type) {
+		case nil:
+		case breach:
+			j.broken[b.promise] = cmp.Or(j.broken[b.promise], b.example)
+		default:
+			panic(b)
+		}
+	}()
+	happen()
 }
 
 // cannot tells why the limiter can not be judged by a promise, or returns nothing.
@@ -137,18 +142,17 @@ func (j *judge) upTo(d time.Duration) time.Duration {
 }
 
 // check notes that a promise is checked; ok tells how that went.
-func (a *account) check(p Promise, ok bool, format string, args ...any) error {
+func (a *account) check(p Promise, ok bool, format string, args ...any) {
 	a.checked[p] = true
-	if ok {
-		return nil
+	if !ok {
+		const last = 12
+		lines := a.asked[max(0, len(a.asked)-last):]
+		panic(breach{p, fmt.Sprintf(format, args...) + "\n" + strings.Join(lines, "\n")})
 	}
-	const last = 12
-	lines := a.asked[max(0, len(a.asked)-last):]
-	return &breach{p, fmt.Sprintf(format, args...) + "\n" + strings.Join(lines, "\n")}
 }
 
 // ask asks for one start now, and judges by the definition what started.
-func (a *account) ask(cost int64) (Answer, error) {
+func (a *account) ask(cost int64) Answer {
 	answer, err := a.limiter(a.ctx, a.now, a.key, cost)
 	outcome := "denied"
 	switch {
@@ -163,15 +167,16 @@ func (a *account) ask(cost int64) (Answer, error) {
 	}
 	a.asked = append(a.asked, fmt.Sprintf("%14s %s cost %d: %s", a.now.Sub(a.began), a.key, cost, outcome))
 	if err != nil {
-		return answer, a.check(a.about, false, "the limiter could not decide")
+		a.check(a.about, false, "the limiter could not decide")
 	}
 	if !answer.Started {
 		a.denied++
-		return answer, nil
+		return answer
 	}
 	a.starts = append(a.starts, a.start(cost))
 	a.held = append(a.held, answer.Release)
-	return answer, a.check(a.about, a.model.Holds(a.starts), "more started than may")
+	a.check(a.about, a.model.Holds(a.starts), "more started than may")
+	return answer
 }
 
 func (a *account) start(cost int64) Start {
@@ -218,13 +223,9 @@ func (a *account) waitFor(rule func([]Start) bool, cost int64) {
 }
 
 // takeAll asks for ones until one is denied, and returns how many started.
-func (a *account) takeAll() (started int64, err error) {
-	for started <= a.model.Capacity {
-		answer, err := a.ask(1)
-		if err != nil || !answer.Started {
-			return started, err
-		}
+func (a *account) takeAll() (started int64) {
+	for started <= a.model.Capacity && a.ask(1).Started {
 		started++
 	}
-	return started, nil
+	return started
 }

@@ -113,32 +113,21 @@ func (p *Proxy) accept() {
 			continue
 		}
 		p.mu.Lock()
+		p.conns[client], p.conns[server] = struct{}{}, struct{}{}
 		if p.isCut {
 			_, _ = client.Close(), server.Close()
-			p.mu.Unlock()
-			continue
 		}
-		p.conns[client], p.conns[server] = struct{}{}, struct{}{}
 		p.mu.Unlock()
-		losing := make(chan struct{}) // closed when the next answer is to be lost
+		var loses atomic.Bool // whether the next answer is to be lost
 		p.copies.Go(func() {
 			p.carry(client, server, func(request []byte) bool {
 				if p.loseReplyTo(request) {
-					close(losing)
+					loses.Store(true)
 				}
 				return true
 			})
 		})
-		p.copies.Go(func() {
-			p.carry(server, client, func([]byte) bool {
-				select {
-				case <-losing:
-					return false
-				default:
-					return true
-				}
-			})
-		})
+		p.copies.Go(func() { p.carry(server, client, func([]byte) bool { return !loses.Load() }) })
 	}
 }
 

@@ -151,32 +151,3 @@ func TestFindRedis(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, filepath.IsAbs(got), "%s is run in another folder", got)
 }
-
-func TestStartLog(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		writes []string
-		ready  bool
-		tail   string
-	}{
-		"nothing":          {nil, false, ""},
-		"other words":      {[]string{"Server initialized\n"}, false, "Server initialized"},
-		"ready":            {[]string{"* Ready to accept connections tcp\n"}, true, "* Ready to accept connections tcp"},
-		"in two pieces":    {[]string{"* Ready to acc", "ept connections\n", "more\n"}, true, "* Ready to accept connections"},
-		"more than enough": {[]string{"a", string(make([]byte, startLogSize)), "end"}, false, string(make([]byte, startLogSize-3)) + "end"},
-	} {
-		l := &startLog{ready: make(chan struct{})}
-		for _, w := range tt.writes {
-			n, err := l.Write([]byte(w))
-			require.NoError(t, err, name)
-			assert.Equal(t, len(w), n, name)
-		}
-		select {
-		case <-l.ready:
-			assert.True(t, tt.ready, name)
-		default:
-			assert.False(t, tt.ready, name)
-		}
-		assert.Equal(t, tt.tail, string(l.tail()), name)
-	}
-}

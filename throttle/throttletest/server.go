@@ -4,7 +4,10 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rampmeter/rampmeter/internal/embedded"
 )
 
 // Server is a running Redis of one's own: empty at its start, on a loopback port,
@@ -12,16 +15,21 @@ import (
 type Server struct {
 	addr   string
 	client *redis.Client
-	// stop ends the server itself and frees what it held.
+	// stop closes the client, ends the server and frees what it held, once.
 	stop func() error
-
-	closing  sync.Once
-	closeErr error
 }
 
+// newServer returns a Server that stop ends.
 func newServer(addr string, stop func() error) *Server {
-	s := &Server{addr: addr, stop: stop}
+	s := &Server{addr: addr}
 	s.client = redis.NewClient(s.Options())
+	s.stop = sync.OnceValue(func() error {
+		err := s.client.Close()
+		if errors.Is(err, redis.ErrClosed) {
+			err = nil // somebody tidy was here before
+		}
+		return errors.Join(err, stop())
+	})
 	return s
 }
 
@@ -40,13 +48,38 @@ func (s *Server) Client() *redis.Client { return s.client }
 
 // Close ends the server and forgets its data. It returns once the server is gone;
 // closing again does nothing more.
-func (s *Server) Close() error {
-	s.closing.Do(func() {
-		err := s.client.Close()
-		if errors.Is(err, redis.ErrClosed) {
-			err = nil // somebody tidy was here before
+func (s *Server) Close() error { return s.stop() }
+
+// EmbeddedConfig says how to start an embedded Redis. The zero value is good for
+// most.
+type EmbeddedConfig struct {
+	// Addr is the host:port to listen on. Empty means a free port of 127.0.0.1.
+	Addr string
+	// Clock, if set, is the server's time: both what TIME answers and what keys
+	// expire by. Nil means real time.
+	Clock *Clock
+}
+
+// StartEmbedded starts a Redis inside this process; it needs nothing installed.
+// Data lives in memory and ends with Close, which the caller owes it.
+//
+// It is good enough for scripts, expiry and asynq, at a fraction of a real
+// server's speed. It has one mutex for all and is no place for data that matters.
+func StartEmbedded(cfg EmbeddedConfig) (*Server, error) {
+	release := func() {}
+	mini, err := embedded.Start(cfg.Addr, func(mini *miniredis.Miniredis) {
+		if cfg.Clock != nil {
+			cfg.Clock.drive(mini)
+			release = func() { cfg.Clock.release(mini) }
 		}
-		s.closeErr = errors.Join(err, s.stop())
 	})
-	return s.closeErr
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return newServer(mini.Addr(), func() error {
+		release()
+		mini.Close()
+		return nil
+	}), nil
 }

@@ -2,8 +2,7 @@ package throttletest
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
+	"math/big"
 	"slices"
 	"time"
 )
@@ -70,22 +69,23 @@ func MaxBurst(times []time.Time, count int64, period time.Duration) int {
 	mustBePositive("period", int64(period))
 	// Starts pour into a vessel that leaks at the rate and never holds less than
 	// nothing. How high it stands after a start is the greatest excess of starts
-	// over rate x t of all the intervals that end there.
-	var level, highest tokens
+	// over rate x t of all the intervals that end there. A token is period parts.
+	var level, highest, leaked big.Int
+	token := big.NewInt(int64(period))
 	at := offsets(times)
 	for i := range at {
 		if i > 0 {
-			level = level.minus(flow(at[i]-at[i-1], count, period), period)
+			level.Sub(&level, leaked.Mul(big.NewInt(at[i]-at[i-1]), big.NewInt(count)))
 		}
-		level.whole++
-		if highest.less(level) {
-			highest = level
+		if level.Sign() < 0 {
+			level.SetInt64(0)
+		}
+		if level.Add(&level, token); level.Cmp(&highest) > 0 {
+			highest.Set(&level)
 		}
 	}
-	if highest.parts > 0 {
-		return int(highest.whole) + 1
-	}
-	return int(highest.whole)
+	whole, parts := highest.QuoRem(&highest, token, &leaked)
+	return int(whole.Int64()) + parts.Sign()
 }
 
 // BurstSince returns the smallest whole burst b for which, at every time t, no more
@@ -99,9 +99,12 @@ func BurstSince(from time.Time, times []time.Time, count int64, period time.Dura
 	mustBePositive("count", count)
 	mustBePositive("period", int64(period))
 	burst := 0
+	var came big.Int // whole tokens since from
 	for i, t := range slices.SortedFunc(slices.Values(times), time.Time.Compare) {
-		came := flow(int64(max(0, t.Sub(from))), count, period)
-		burst = max(burst, i+1-int(min(came.whole, uint64(i+1))))
+		came.Mul(big.NewInt(int64(max(0, t.Sub(from)))), big.NewInt(count))
+		if came.Quo(&came, big.NewInt(int64(period))); came.IsInt64() {
+			burst = max(burst, i+1-int(min(came.Int64(), int64(i+1))))
+		}
 	}
 	return burst
 }
@@ -122,37 +125,6 @@ func Used(times []time.Time, burst, count int64, period time.Duration) float64 {
 	at := offsets(times)
 	t := at[len(at)-1] - at[0]
 	return float64(len(at)) / (float64(burst) + float64(count)*(float64(t)/float64(period)))
-}
-
-// tokens is an exact number of them: whole ones and parts, of which period make
-// one.
-type tokens struct{ whole, parts uint64 }
-
-// flow is what comes at count per period in so many nanoseconds. What is more than
-// anybody can count is cut to that.
-func flow(nanos, count int64, period time.Duration) tokens {
-	high, low := bits.Mul64(uint64(nanos), uint64(count))
-	if high >= uint64(period) {
-		return tokens{whole: math.MaxUint64}
-	}
-	whole, parts := bits.Div64(high, low, uint64(period))
-	return tokens{whole, parts}
-}
-
-// minus never goes below nothing.
-func (a tokens) minus(b tokens, period time.Duration) tokens {
-	if a.less(b) {
-		return tokens{}
-	}
-	if a.parts < b.parts {
-		a.whole--
-		a.parts += uint64(period)
-	}
-	return tokens{a.whole - b.whole, a.parts - b.parts}
-}
-
-func (a tokens) less(b tokens) bool {
-	return a.whole < b.whole || a.whole == b.whole && a.parts < b.parts
 }
 
 // offsets are the times in order, as nanoseconds from the first in the slice.

@@ -4,10 +4,16 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"go.uber.org/goleak"
 )
 
 // Embedded starts an embedded server for one test, which ends with the test. The test
@@ -124,4 +130,60 @@ func UniqueName(tb testing.TB) string {
 		name = name[:uniqueNameLength]
 	}
 	return name + "-" + strings.ToLower(rand.Text()[:12])
+}
+
+// testsAtOnce is how many tests of a package run at once, unless -parallel says so: most
+// of them wait for servers most of their time.
+const testsAtOnce = "8"
+
+// Main runs the tests of a package, for its TestMain, and fails if they leave a
+// goroutine behind. Eight of them run at once, unless -parallel says otherwise. It
+// silences go-redis, which logs every lost connection to the standard error of the whole
+// process, whichever test it was that cut it.
+func Main(m *testing.M) {
+	logging.Disable()
+	if err := flag.Set("test.parallel", testsAtOnce); err != nil {
+		panic(err) // there is no such flag where no test runs
+	}
+	goleak.VerifyTestMain(m,
+		// After refused connections go-redis asks once a second whether the server
+		// is back; it notices that its pool was closed at its next turn, not at once.
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+// ownKeys matches the keys of Rampmeter.
+const ownKeys = "rm:*"
+
+// noExpiry is what go-redis makes of Redis's PTTL of a key that never expires.
+const noExpiry = -1
+
+// LastingKeys returns the keys of Rampmeter that never expire, in order. There should be
+// none, whatever was done before. Keys of Rampmeter begin with "rm:"; the others are
+// somebody else's.
+func LastingKeys(ctx context.Context, client *redis.Client) ([]string, error) {
+	const page = 200
+	var lasting []string
+	for cursor := uint64(0); ; {
+		keys, next, err := client.Scan(ctx, cursor, ownKeys, page).Result()
+		if err != nil {
+			return nil, err
+		}
+		pipeline := client.Pipeline()
+		lives := make([]*redis.DurationCmd, len(keys))
+		for i, key := range keys {
+			lives[i] = pipeline.PTTL(ctx, key)
+		}
+		if _, err := pipeline.Exec(ctx); err != nil {
+			return nil, err
+		}
+		for i, key := range keys {
+			if lives[i].Val() == noExpiry {
+				lasting = append(lasting, key)
+			}
+		}
+		if cursor = next; cursor == 0 {
+			slices.Sort(lasting)
+			return slices.Compact(lasting), nil // a scan may tell of a key twice
+		}
+	}
 }

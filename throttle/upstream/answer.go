@@ -54,19 +54,14 @@ const (
 
 // String names the reason as metrics and messages do.
 func (r Reason) String() string {
-	switch r {
-	case QuotaUsed:
-		return "quota_used"
-	case TooManyAtOnce:
-		return "too_many_at_once"
-	case Abuse:
-		return "abuse"
-	case Unavailable:
-		return "unavailable"
-	case Locked:
-		return "locked"
+	names := [...]string{
+		"unknown", QuotaUsed: "quota_used", TooManyAtOnce: "too_many_at_once", Abuse: "abuse",
+		Unavailable: "unavailable", Locked: "locked",
 	}
-	return "unknown"
+	if r < 0 || int(r) >= len(names) {
+		r = 0
+	}
+	return names[r]
 }
 
 // Read returns what a response to a call of that API says. It needs the status and
@@ -95,24 +90,6 @@ func Read(api policy.API, status int, header http.Header, now time.Time) Answer 
 // Knows reports whether there is a reader for that API; Read goes by the headers
 // that are there, as [policy.APIAuto] does, for others.
 func Knows(api policy.API) bool { return readers[api] != nil }
-
-// readers are how each API is read, after what all have in common: the Refusal has
-// its RetryAfter already.
-var readers = map[policy.API]func(*reader){
-	policy.APIAuto:      readAuto,
-	policy.APIGitHub:    readGitHub,
-	policy.APIIETF:      readIETF,
-	policy.APIShopify:   readShopify,
-	policy.APIStripe:    readStripe,
-	policy.APIHubSpot:   readHubSpot,
-	policy.APISlack:     func(*reader) {}, // nothing else is told
-	policy.APIX:         readX,
-	policy.APIOpenAI:    readOpenAI,
-	policy.APIAnthropic: readAnthropic,
-	policy.APIZendesk:   readZendesk,
-	policy.APIDiscord:   readDiscord,
-	policy.APIJira:      readJira,
-}
 
 // refusal settles what a status says by itself, for every API.
 func (r *reader) refusal() {

@@ -138,6 +138,11 @@ func TestRead(t *testing.T) {
 			X-HubSpot-RateLimit-Max: 110
 			X-HubSpot-RateLimit-Remaining: 109`,
 			quotas: []reading{{Quota: "interval", Limit: 110, Remaining: 109, Window: 10 * time.Second}}},
+		"hubspot, used up": {api: policy.APIHubSpot, status: 429, header: `
+			X-HubSpot-RateLimit-Daily: 250000
+			X-HubSpot-RateLimit-Daily-Remaining: 0`,
+			quotas:  []reading{{Quota: "daily", Limit: 250000, Window: 24 * time.Hour}},
+			refusal: &refusal{Reason: upstream.QuotaUsed, Quota: "daily"}},
 
 		"slack": {api: policy.APISlack, status: 429, header: `Retry-After: 30`,
 			refusal: &refusal{Reason: upstream.QuotaUsed, RetryAfter: 30 * time.Second}},

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -86,10 +87,7 @@ func TokenUsage(attribute string) func(body []byte) (Usage, bool) {
 		if json.Unmarshal(body, &a) != nil || a.Usage == nil {
 			return Usage{}, false
 		}
-		total := a.Usage.Total
-		if total == 0 {
-			total = a.Usage.Input + a.Usage.Output
-		}
+		total := cmp.Or(a.Usage.Total, a.Usage.Input+a.Usage.Output)
 		if total <= 0 || total > mostTokens {
 			return Usage{}, false
 		}

@@ -4,5 +4,5 @@
 // call was refused, until when and what the refusal speaks of. There is a reader for
 // each [policy.API]; what makes no sense to it is left out and named in
 // [Answer.Malformed]. A vendor's numbers, such as the length of a window that no
-// header tells, are in one table per file and can be overruled in the policies file.
+// header tells, are in apis.go and can be overruled in the policies file.
 package upstream

@@ -1,8 +1,11 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle"
@@ -89,7 +92,9 @@ func (r *Report) tell(ctx context.Context, reservation *throttle.Reservation, po
 func (r *Report) close(policy *policy.Policy, seen *throttle.Observation) {
 	refusal := *r.Refusal
 	wait := min(refusal.RetryAfter, policy.Upstream.LongestFreeze())
-	limit, known := limitFor(policy, throttle.Reading{Quota: refusal.Quota, Part: r.isPart(refusal.Quota)})
+	// A name may be that of a quota for some calls only.
+	isPart := slices.ContainsFunc(r.Quotas, func(q throttle.Reading) bool { return q.Part && q.Quota == refusal.Quota })
+	limit, known := limitFor(policy, throttle.Reading{Quota: refusal.Quota, Part: isPart})
 	switch refusal.Reason {
 	case Unavailable:
 		seen.Freeze = wait
@@ -102,7 +107,7 @@ func (r *Report) close(policy *policy.Policy, seen *throttle.Observation) {
 			seen.Close[limit] = wait
 		case known:
 			seen.Refused = true
-		case !hasRate(policy):
+		case len(policy.Rated()) == 0:
 			seen.Freeze = wait
 		}
 	case TooManyAtOnce, Locked:
@@ -117,16 +122,6 @@ func (r *Report) close(policy *policy.Policy, seen *throttle.Observation) {
 func isWindowsEnd(quota throttle.Reading, wait time.Duration) bool {
 	return quota.Limit > 0 && quota.Remaining == 0 && !quota.Refills && quota.Reset > 0 &&
 		(wait-quota.Reset).Abs() <= time.Second
-}
-
-// isPart reports whether a name is that of a quota for some calls only.
-func (r *Report) isPart(quota string) bool {
-	for _, reading := range r.Quotas {
-		if reading.Quota == quota && reading.Part {
-			return true
-		}
-	}
-	return false
 }
 
 // RateLimited returns the error that defers the task of a call that was refused, or
@@ -154,4 +149,46 @@ func observe(ctx context.Context, report Report) {
 	if observer, ok := ctx.Value(observerKey{}).(func(Report)); ok {
 		observer(report)
 	}
+}
+
+// limitFor returns the name of the limit that a quota of the upstream corrects: the
+// one that the policy's Quotas say, or that has the quota's name; else, unless the
+// quota is only for some of the calls, the only one there is, the one with its
+// window, or the one with the longest period.
+func limitFor(p *policy.Policy, quota throttle.Reading) (string, bool) {
+	if limit, ok := p.Upstream.Quotas[quota.Quota]; ok {
+		return limit, true
+	}
+	limits := p.Rated()
+	for i := range limits {
+		if limits[i].Name == quota.Quota {
+			return quota.Quota, true
+		}
+	}
+	if limits = withCost(limits, quota.Quota); quota.Part || len(limits) == 0 {
+		return "", false
+	}
+	for i := range limits {
+		if limits[i].Rate.Period == quota.Window {
+			return limits[i].Name, true
+		}
+	}
+	longest := slices.MaxFunc(limits, func(a, b policy.Limit) int { return cmp.Compare(a.Rate.Period, b.Rate.Period) })
+	return longest.Name, true
+}
+
+// withCost keeps tokens and requests apart: a quota of tokens or points is for limits
+// that count a cost, and one of requests for those that do not.
+func withCost(limits []policy.Limit, quota string) []policy.Limit {
+	isTokens, isRequests := strings.Contains(quota, "tokens") || quota == "points", quota == "requests"
+	if !isTokens && !isRequests {
+		return limits
+	}
+	fits := slices.DeleteFunc(slices.Clone(limits), func(l policy.Limit) bool {
+		return (l.Cost != "") != isTokens
+	})
+	if len(fits) == 0 && isRequests && len(limits) == 1 {
+		return limits
+	}
+	return fits
 }

@@ -12,155 +12,101 @@ import (
 // versions has them. From -08 on a list of named quotas, in -07 one dictionary, up to
 // -06 a field for each number. Each looks unlike the others.
 func readIETF(r *reader) {
-	if len(r.header.Values("RateLimit")) == 0 {
-		if reading, ok := r.triple("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", inSeconds); ok {
-			r.add(reading)
-			r.usedUp(reading)
-		}
+	values := r.header.Values("RateLimit")
+	if len(values) == 0 {
+		quotas{{headers: "RateLimit-*", reset: inSeconds}}.read(r)
 		return
 	}
-	read := len(r.answer.Quotas)
-	if !r.ietfList() && !r.ietfDictionary() {
+	if list, err := httpsfv.UnmarshalList(values); err == nil && len(list) > 0 {
+		r.ietfList(list)
+	} else if dictionary, err := httpsfv.UnmarshalDictionary(values); err != nil || !r.ietfDictionary(dictionary) {
 		r.malformed("RateLimit")
-	}
-	for _, reading := range r.answer.Quotas[read:] {
-		r.usedUp(reading)
 	}
 }
 
 // ietfList reads what draft -10 sends: how much is left of each quota (r), and for
 // how long that counts (t); beside it, of each quota, how much it is (q) in what
 // time (w).
-func (r *reader) ietfList() bool {
-	list, err := httpsfv.UnmarshalList(r.header.Values("RateLimit"))
-	if err != nil || len(list) == 0 {
-		return false
-	}
-	policies := r.ietfPolicies()
-	for _, member := range list {
-		name, params, ok := ietfItem(member)
-		if !ok {
-			r.malformed("RateLimit")
-			continue
-		}
-		left, ok := ietfNumber(params, "r")
-		if !ok {
-			r.malformed("RateLimit")
-			continue
-		}
+func (r *reader) ietfList(list httpsfv.List) {
+	policies := map[string]throttle.Reading{}
+	r.eachIETF("RateLimit-Policy", r.ietfPolicies(), func(name string, params *httpsfv.Params) bool {
+		limit, _ := ietfNumber(params.Get("q"))
+		policies[name] = throttle.Reading{Limit: limit, Window: ietfSeconds(params.Get("w"))}
+		return true
+	})
+	r.eachIETF("RateLimit", list, func(name string, params *httpsfv.Params) bool {
 		reading := policies[name]
-		reading.Quota, reading.Remaining = name, left
-		reading.Reset = ietfSeconds(params, "t")
-		r.add(reading)
-	}
-	return true
+		left, ok := ietfNumber(params.Get("r"))
+		if ok {
+			reading.Quota, reading.Remaining, reading.Reset = name, left, ietfSeconds(params.Get("t"))
+			r.add(reading)
+		}
+		return ok
+	})
 }
 
-// ietfPolicies reads RateLimit-Policy, by name.
-func (r *reader) ietfPolicies() map[string]throttle.Reading {
-	const name = "RateLimit-Policy"
-	policies := map[string]throttle.Reading{}
-	values := r.header.Values(name)
-	if len(values) == 0 {
-		return policies
-	}
-	list, err := httpsfv.UnmarshalList(values)
+// ietfPolicies returns what RateLimit-Policy lists.
+func (r *reader) ietfPolicies() httpsfv.List {
+	list, err := httpsfv.UnmarshalList(r.header.Values("RateLimit-Policy"))
 	if err != nil {
-		r.malformed(name)
-		return policies
+		r.malformed("RateLimit-Policy")
 	}
+	return list
+}
+
+// eachIETF reads each item of a header: the name of a quota, which is a string or a
+// token, and its parameters. Reports of false, and what is no such item, are malformed.
+func (r *reader) eachIETF(header string, list httpsfv.List, read func(string, *httpsfv.Params) bool) {
 	for _, member := range list {
-		quota, params, ok := ietfItem(member)
-		if !ok {
-			r.malformed(name)
-			continue
+		ok := false
+		if item, isItem := member.(httpsfv.Item); isItem {
+			switch name := item.Value.(type) {
+			case string:
+				ok = read(name, item.Params)
+			case httpsfv.Token:
+				ok = read(string(name), item.Params)
+			}
 		}
-		limit, _ := ietfNumber(params, "q")
-		policies[quota] = throttle.Reading{Limit: limit, Window: ietfSeconds(params, "w")}
+		if !ok {
+			r.malformed(header)
+		}
 	}
-	return policies
 }
 
 // ietfDictionary reads what draft -07 sends: limit=100, remaining=50, reset=5; and
 // beside it "100;w=10".
-func (r *reader) ietfDictionary() bool {
-	dictionary, err := httpsfv.UnmarshalDictionary(r.header.Values("RateLimit"))
-	if err != nil {
-		return false
-	}
-	number := func(key string) (int64, bool) {
+func (r *reader) ietfDictionary(dictionary *httpsfv.Dictionary) bool {
+	value := func(key string) (any, bool) {
 		member, _ := dictionary.Get(key)
 		item, ok := member.(httpsfv.Item)
-		if !ok {
-			return 0, false
-		}
-		return ietfTokens(item.Value)
+		return item.Value, ok
 	}
-	left, ok := number("remaining")
+	left, ok := ietfNumber(value("remaining"))
 	if !ok {
 		return false
 	}
-	reading := throttle.Reading{Remaining: left}
-	reading.Limit, _ = number("limit")
-	if reset, ok := number("reset"); ok {
-		reading.Reset = seconds(reset)
-	}
-	list, err := httpsfv.UnmarshalList(r.header.Values("RateLimit-Policy"))
-	if item, ok := first(list).(httpsfv.Item); err == nil && ok {
-		reading.Window = ietfSeconds(item.Params, "w")
+	reading := throttle.Reading{Remaining: left, Reset: ietfSeconds(value("reset"))}
+	reading.Limit, _ = ietfNumber(value("limit"))
+	if list, err := httpsfv.UnmarshalList(r.header.Values("RateLimit-Policy")); err == nil && len(list) > 0 {
+		if item, ok := list[0].(httpsfv.Item); ok {
+			reading.Window = ietfSeconds(item.Params.Get("w"))
+		}
 	}
 	r.add(reading)
 	return true
 }
 
-func first(list httpsfv.List) httpsfv.Member {
-	if len(list) == 0 {
-		return nil
-	}
-	return list[0]
-}
-
-// ietfItem returns a quota's name, a string or a token, and its parameters.
-func ietfItem(member httpsfv.Member) (string, *httpsfv.Params, bool) {
-	item, ok := member.(httpsfv.Item)
-	if !ok {
-		return "", nil, false
-	}
-	switch name := item.Value.(type) {
-	case string:
-		return name, item.Params, true
-	case httpsfv.Token:
-		return string(name), item.Params, true
-	}
-	return "", nil, false
-}
-
-func ietfNumber(params *httpsfv.Params, key string) (int64, bool) {
-	if params == nil {
-		return 0, false
-	}
-	value, ok := params.Get(key)
-	if !ok {
-		return 0, false
-	}
-	return ietfTokens(value)
-}
-
-// ietfTokens returns a number that makes sense, or zero.
-func ietfTokens(value any) (int64, bool) {
+// ietfNumber returns a number that is there and makes sense, or zero.
+func ietfNumber(value any, there bool) (int64, bool) {
 	number, ok := value.(int64)
-	if !ok || number < 0 || number > mostTokens {
+	if !there || !ok || number < 0 || number > mostTokens {
 		return 0, false
 	}
 	return number, true
 }
 
-func ietfSeconds(params *httpsfv.Params, key string) time.Duration {
-	number, _ := ietfNumber(params, key)
-	return seconds(number)
-}
-
-// seconds is a number of them, at most Longest.
-func seconds(number int64) time.Duration {
+// ietfSeconds is a number of seconds, at most Longest.
+func ietfSeconds(value any, there bool) time.Duration {
+	number, _ := ietfNumber(value, there)
 	return time.Duration(min(number, int64(Longest/time.Second))) * time.Second
 }

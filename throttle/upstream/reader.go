@@ -28,7 +28,8 @@ type reader struct {
 	answer Answer
 }
 
-// add adds a reading that makes sense, as far as there is room.
+// add adds a reading that makes sense, as far as there is room. A refusal that does not
+// say until when ends with the window of a quota that is used up.
 func (r *reader) add(reading throttle.Reading) {
 	if reading.Limit > 0 {
 		reading.Remaining = min(reading.Remaining, reading.Limit)
@@ -36,6 +37,18 @@ func (r *reader) add(reading throttle.Reading) {
 	if len(r.answer.Quotas) < mostQuotas {
 		r.answer.Quotas = append(r.answer.Quotas, reading)
 	}
+	refusal := r.quotaRefusal()
+	if refusal != nil && refusal.RetryAfter == 0 && reading.Remaining == 0 && !reading.Refills {
+		refusal.RetryAfter, refusal.Quota = reading.Reset, reading.Quota
+	}
+}
+
+// quotaRefusal returns the refusal, if it is one for quota as far as is known.
+func (r *reader) quotaRefusal() *Refusal {
+	if refusal := r.answer.Refusal; refusal != nil && refusal.Reason == QuotaUsed {
+		return refusal
+	}
+	return nil
 }
 
 func (r *reader) malformed(name string) {
@@ -45,16 +58,13 @@ func (r *reader) malformed(name string) {
 	}
 }
 
-// text returns a header's value, and whether there is one.
-func (r *reader) text(name string) (string, bool) {
-	value := strings.TrimSpace(r.header.Get(name))
-	return value, value != ""
-}
+// text returns a header's value, empty if there is none.
+func (r *reader) text(name string) string { return strings.TrimSpace(r.header.Get(name)) }
 
 // whole reads a header that holds a number of tokens. A missing one is no mistake.
 func (r *reader) whole(name string) (int64, bool) {
-	text, ok := r.text(name)
-	if !ok {
+	text := r.text(name)
+	if text == "" {
 		return 0, false
 	}
 	n, ok := parseTokens(text)
@@ -132,8 +142,8 @@ func asDuration(_ *reader, text string) (time.Duration, bool) {
 // reset reads a header that says when a quota resets. One that is missing or makes
 // no sense leaves the rest as good as it was.
 func (r *reader) reset(name string, format resetFormat) time.Duration {
-	text, ok := r.text(name)
-	if !ok {
+	text := r.text(name)
+	if text == "" {
 		return 0
 	}
 	left, ok := format(r, text)
@@ -153,4 +163,65 @@ func (r *reader) triple(limit, remaining, reset string, format resetFormat) (thr
 	}
 	most, _ := r.whole(limit)
 	return throttle.Reading{Limit: most, Remaining: left, Reset: r.reset(reset, format)}, true
+}
+
+// quota is one that has a header each for limit, remaining and reset.
+type quota struct {
+	name    string
+	headers string // with * for those three words
+	reset   resetFormat
+	window  time.Duration
+	refills bool
+}
+
+// reading reads the quota, if the response tells of it.
+func (q quota) reading(r *reader) (throttle.Reading, bool) {
+	header := func(word string) string { return strings.Replace(q.headers, "*", word, 1) }
+	reading, ok := r.triple(header("Limit"), header("Remaining"), header("Reset"), q.reset)
+	reading.Quota, reading.Window, reading.Refills = q.name, q.window, q.refills
+	return reading, ok
+}
+
+// quotas are all that an API tells in this way.
+type quotas []quota
+
+func (all quotas) read(r *reader) {
+	for _, q := range all {
+		if reading, ok := q.reading(r); ok {
+			r.add(reading)
+		}
+	}
+}
+
+// RetryAfter reads how long a response asks to stay away: seconds, possibly with a
+// fraction, or a date, which counts from the response's own Date, so that the two
+// clocks need not agree; now stands in for a missing one. It is never longer than
+// [Longest]. It reports false for what is missing, past or makes no sense, and for
+// zero, which would have a task call again and again at no price.
+func RetryAfter(header http.Header, now time.Time) (time.Duration, bool) {
+	text := strings.TrimSpace(header.Get("Retry-After"))
+	if wait, ok := parseSeconds(text); ok {
+		return wait, wait > 0
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0, false
+	}
+	if sent, err := http.ParseTime(header.Get("Date")); err == nil {
+		now = sent
+	}
+	wait := at.Sub(now)
+	return min(wait, Longest), wait > 0
+}
+
+// retryAfter is RetryAfter, or zero, and names what made no sense.
+func (r *reader) retryAfter() time.Duration {
+	wait, ok := RetryAfter(r.header, r.now)
+	if ok {
+		return wait
+	}
+	if r.text("Retry-After") != "" {
+		r.malformed("Retry-After")
+	}
+	return 0
 }

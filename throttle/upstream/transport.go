@@ -1,11 +1,14 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/rampmeter/rampmeter/throttle"
@@ -52,17 +55,22 @@ type attributesKey struct{}
 // WithAttributes returns a context whose calls have these attributes, besides those
 // that the context has already: whose count they go to, and what they cost.
 func WithAttributes(ctx context.Context, attributes map[string]string) context.Context {
-	all := maps.Clone(attributesOf(ctx))
-	if all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, attributes)
-	return context.WithValue(ctx, attributesKey{}, all)
+	return context.WithValue(ctx, attributesKey{}, merged(attributesOf(ctx), attributes))
 }
 
 func attributesOf(ctx context.Context) map[string]string {
 	attributes, _ := ctx.Value(attributesKey{}).(map[string]string)
 	return attributes
+}
+
+// merged has the attributes of both, those of the second in case of doubt; nil if both are.
+func merged(first, second map[string]string) map[string]string {
+	if first == nil {
+		return maps.Clone(second)
+	}
+	all := maps.Clone(first)
+	maps.Copy(all, second)
+	return all
 }
 
 // RoundTrip makes one call when the policy allows. Its errors are those of Base, and
@@ -80,7 +88,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		reservation.Hold(context.WithoutCancel(ctx))
 	}
 	sent := time.Now()
-	response, err := t.base().RoundTrip(request)
+	response, err := cmp.Or(t.Base, http.DefaultTransport).RoundTrip(request)
 	if err != nil {
 		t.failed(ctx, reservation, isOwn, err)
 		return nil, err
@@ -95,25 +103,12 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-func (t *Transport) base() http.RoundTripper {
-	if t.Base != nil {
-		return t.Base
-	}
-	return http.DefaultTransport
-}
-
 // admit returns the reservation that the call may be made by, and whether it was made
 // for this call alone.
 func (t *Transport) admit(ctx context.Context, request *http.Request) (*throttle.Reservation, bool, error) {
-	var attributes map[string]string
+	attributes := attributesOf(ctx)
 	if t.Attributes != nil {
-		attributes = maps.Clone(t.Attributes(request))
-	}
-	if given := attributesOf(ctx); given != nil {
-		if attributes == nil {
-			attributes = map[string]string{}
-		}
-		maps.Copy(attributes, given)
+		attributes = merged(t.Attributes(request), attributes)
 	}
 	task, inTask := throttle.FromContext(ctx)
 	inTask = inTask && task.Policy == t.Policy
@@ -153,4 +148,82 @@ func (t *Transport) failed(ctx context.Context, r *throttle.Reservation, isOwn b
 	if isOwn {
 		_ = r.Release(ctx)
 	}
+}
+
+// mostRead bounds how much of a body is kept to read its cost from.
+const mostRead = 1 << 20
+
+// body is a response's body that knows when it was read and closed.
+type body struct {
+	io.ReadCloser
+	transport   *Transport
+	ctx         context.Context
+	reservation *throttle.Reservation
+	isOwn       bool
+	report      Report
+
+	closing sync.Once
+	read    []byte
+	isLong  bool // more than mostRead
+	isRead  bool // to its end
+}
+
+// wrap returns a body that ends the reservation when it is closed. What the caller
+// can write to, after a switch of protocols, stays that.
+func (t *Transport) wrap(ctx context.Context, plain io.ReadCloser, r *throttle.Reservation, isOwn bool, report Report) io.ReadCloser {
+	if !isOwn && t.Costs == nil {
+		return plain
+	}
+	b := &body{ReadCloser: plain, transport: t, ctx: context.WithoutCancel(ctx), reservation: r, isOwn: isOwn, report: report}
+	if w, ok := plain.(io.Writer); ok {
+		return struct {
+			*body
+			io.Writer
+		}{b, w}
+	}
+	return b
+}
+
+// Read passes on what the caller reads.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.transport.Costs != nil && !b.isLong {
+		if b.isLong = len(b.read)+n > mostRead; !b.isLong {
+			b.read = append(b.read, p[:n]...)
+		}
+	}
+	b.isRead = b.isRead || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// Close ends the call's slots and tells what it really cost.
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.closing.Do(func() {
+		b.account()
+		if b.isOwn {
+			_ = b.reservation.Release(b.ctx) // what can not be released ends with its lease
+		}
+	})
+	return err
+}
+
+// account corrects the cost, if the body tells one. Best effort: the estimate stands
+// where that fails.
+func (b *body) account() {
+	if b.transport.Costs == nil || !b.isRead || b.isLong {
+		return
+	}
+	usage, ok := b.transport.Costs(b.read)
+	if !ok {
+		return
+	}
+	_ = b.reservation.Adjust(b.ctx, usage.Attributes)
+	policy := b.reservation.Terms()
+	if policy.Upstream == nil || len(usage.Quotas) == 0 && usage.Refusal == nil {
+		return
+	}
+	report := Report{Policy: b.report.Policy, Answer: Answer{Date: b.report.Date, Quotas: usage.Quotas, Refusal: usage.Refusal}}
+	_ = report.tell(b.ctx, b.reservation, policy, Call{Received: time.Now()})
+	observe(b.ctx, report)
 }

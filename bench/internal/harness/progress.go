@@ -3,9 +3,8 @@ package harness
 import (
 	"fmt"
 	"io"
-	"os"
 
-	"golang.org/x/term"
+	"github.com/rampmeter/rampmeter/internal/program"
 )
 
 // Progress tells on one line of a terminal what is being measured. It is silent
@@ -19,7 +18,7 @@ type Progress struct {
 
 // NewProgress returns a Progress that writes to w if that is a terminal.
 func NewProgress(w io.Writer) *Progress {
-	if file, ok := w.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if program.IsTerminal(w) {
 		return &Progress{w: w}
 	}
 	return &Progress{}
