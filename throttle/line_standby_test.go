@@ -190,6 +190,7 @@ func TestDeadOnesStandByAmongOthers(t *testing.T) {
 			s.standsBy(task, time.Second)
 			s.at(s.now + time.Microsecond)
 		}
+		s.at(longAfter)
 		require.NoError(t, a.Release(t.Context()))
 		assert.Equal(t, "c-killed", hear(t, s.called))
 		require.NoError(t, b.Release(t.Context()))
@@ -198,13 +199,16 @@ func TestDeadOnesStandByAmongOthers(t *testing.T) {
 		require.True(t, s.stood["d"].Accept(<-s.slots))
 		s.renews("d")
 		assert.Empty(t, s.wakes(5, time.Second))
-		s.at(time.Second)
 		s.standsBy("e", time.Second)
-		s.at(time.Second + 10*time.Microsecond)
+		s.at(longAfter + time.Second)
 		s.starts("e")
 		assert.Empty(t, s.wakes(5, time.Second))
 	})
 }
+
+// longAfter it asked, a task that is handed a slot is certain of it although this process
+// stood still for seconds: it knows of no other time than its own.
+const longAfter = 5 * time.Second
 
 // handed returns what a task hears that is called, and the slot that it was handed.
 func (s *standby) handed() (task string, slot line.Slot) {
@@ -229,6 +233,7 @@ func TestHandedSlotIsAReservation(t *testing.T) {
 			s.at(time.Duration(i) * time.Millisecond)
 			s.standsBy(task, time.Second)
 		}
+		s.at(longAfter)
 		require.NoError(t, a.Release(t.Context()))
 		require.NoError(t, throttle.ReleaseCall(t.Context(), a), "which is made again")
 		task, slot := s.handed()
@@ -243,10 +248,11 @@ func TestHandedSlotIsAReservation(t *testing.T) {
 		assert.Zero(t, b.RetryAfter())
 		require.NoError(t, b.Wait(t.Context()))
 		assert.False(t, b.Accept(slot), "it has it")
-		s.at(900 * time.Millisecond)
+		s.at(longAfter + 900*time.Millisecond)
 		s.renews("b")
 		s.at(20 * time.Second)
 		s.standsBy("c", time.Second)
+		s.at(20*time.Second + longAfter)
 		require.NoError(t, b.Release(t.Context()))
 		task, slot = s.handed()
 		require.Equal(t, "c", task)
@@ -263,7 +269,7 @@ func TestHandedSlotIsNotAcceptedTooLate(t *testing.T) {
 	eachStandby(t, policy.Policy{Limits: []policy.Limit{slotLimit(1)}}, func(t *testing.T, s *standby) {
 		a := s.starts("a")
 		s.standsBy("frozen", time.Second)
-		s.at(time.Second)
+		s.at(longAfter)
 		require.NoError(t, a.Release(t.Context()))
 		_, slot := s.handed()
 		frozen := s.stood["frozen"]
@@ -274,7 +280,7 @@ func TestHandedSlotIsNotAcceptedTooLate(t *testing.T) {
 			assert.False(t, frozen.Accept(other), name)
 		}
 
-		s.at(2 * time.Second) // the lease has ended
+		s.at(longAfter + time.Second) // the lease has ended
 		other := s.starts("other")
 		require.True(t, frozen.Accept(slot), "it believes so")
 		held, err := throttle.RenewCall(t.Context(), frozen, noon.Add(time.Hour))
@@ -306,6 +312,7 @@ func TestHandedSlotMayHaveToBeAskedFor(t *testing.T) {
 				a := s.starts("a")
 				s.standsBy("b", time.Second)
 				require.NoError(t, test.meets(s))
+				s.at(longAfter)
 				require.NoError(t, a.Release(t.Context()))
 				task, slot := s.handed()
 				require.Equal(t, "b", task)
