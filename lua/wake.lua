@@ -27,10 +27,10 @@
 -- Reply now_us, 1 if id is the one to wake, next_us: when to ask again (if id is not
 --       the one, when it may be; 0 for not before a signal), then for each task its
 --       name (see parts/line.lua)
--- Worst case: MOST_STEPS tasks woken or rows held, after as many each that did not ask, that
--- were late, and rows that are held no more. For each row three reads; a PAGE of rows for
--- each lane; and the names of all that are about to ask or late, which are no more than
--- what the limits let start within 2 x near_us, and what did not ask.
+-- Worst case: MOST_STEPS tasks woken or rows held, after as many each that did not ask, and
+-- rows that are held no more. For each row three reads; a PAGE of rows for each lane; and the
+-- names of all that are about to ask, which are no more than what the limits let start
+-- within 2 x near_us, and of those that did not and are woken again as soon.
 -- recall wakes MOST_RECALLED tasks.
 -- A blind retry is safe: who was woken in vain is woken again. Who was recalled in a reply
 -- that was lost is in line no more, and comes back when asynq's own time for it has come.
