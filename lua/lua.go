@@ -27,9 +27,8 @@ type Scripts struct {
 	// makes: one script, for they all need the algorithms, which are most of the text.
 	Limits                  *redis.Script
 	Recent, Freeze, Refused *redis.Script
-	// Review has tasks of the waiting line looked at anew, and Recall calls those of a line
-	// that is not served any more.
-	Review, Recall *redis.Script
+	// Review has tasks of the waiting line looked at anew.
+	Review *redis.Script
 }
 
 // operations are those on limits: their names, and what each is made of. Reserve comes
@@ -40,13 +39,12 @@ var operations = []struct {
 	file  string
 }{
 	{[]string{"peek"}, nil, "peek.lua"},
-	{[]string{"look", "join"}, []string{"told"}, "park.lua"},
 	{[]string{"settle"}, []string{"line_hand", "line_tell"}, "settle.lua"},
 	{[]string{"renew"}, nil, "renew.lua"},
 	{[]string{"release"}, []string{"line_hand", "line_tell"}, "release.lua"},
 	{[]string{"reconcile"}, nil, "reconcile.lua"},
-	{[]string{"wake"}, []string{"line"}, "wake.lua"},
-	{[]string{"reserve", "ask"}, []string{"attempt", "told"}, "reserve.lua"},
+	{[]string{"wake", "recall"}, []string{"line"}, "wake.lua"},
+	{[]string{"reserve", "ask", "look", "join"}, []string{"attempt", "told"}, "reserve.lua"},
 }
 
 // New returns the operations.
@@ -66,7 +64,6 @@ func WithClock(clock string) Scripts {
 		Freeze:  script(read("freeze.lua")),
 		Refused: script(read("refused.lua")),
 		Review:  script(read("review.lua")),
-		Recall:  script(read("recall.lua")),
 	}
 	withClock.Store(clock, scripts)
 	return scripts
@@ -76,7 +73,7 @@ var withClock sync.Map // Scripts by their clocks
 
 // onLimits returns the operations on limits, each for its names.
 func onLimits() string {
-	text := "local operation = next_text()\n"
+	text := ""
 	for _, o := range operations {
 		text += "if operation == '" + strings.Join(o.names, "' or operation == '") + "' then\n" +
 			part(o.parts...) + read(o.file) + "end\n"
@@ -94,9 +91,10 @@ func makers() string {
 	return text
 }
 
-// lineMaker returns the function that makes the waiting line, for who joins it or asks.
+// lineMaker returns the function that makes the waiting line, for who joins it or asks,
+// behind the name of the operation.
 func lineMaker() string {
-	return function("line", part("line", "line_join", "line_hand", "line_stand")+"return line\n")
+	return "local operation = next_text()\n" + function("line", part("line", "line_join", "line_hand", "line_stand")+"return line\n")
 }
 
 func function(name, body string) string { return "function make." + name + "()\n" + body + "end\n" }

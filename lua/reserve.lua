@@ -1,9 +1,12 @@
 -- reserve: takes the cost of each request from all limits of a policy, or from
 -- none, for the first instant at which all of them pass.
 --
--- Under the name of ask, requests heed the waiting line: then those that are denied join it, or stand by. The
--- parts of the line (see parts/line.lua and line_join.lua) are made only if it is there,
--- or if somebody does not pass; and parts/fast.lua may have answered before.
+-- Under the other names, requests heed the waiting line. Under the name of ask, those that
+-- are denied join it, or stand by. Two more are for producers, and take nothing from any
+-- limit: who joins is put into line without asking for its start, and who looks is told
+-- whether it would be there if it asked. The parts of the line (see parts/line.lua and
+-- line_join.lua) are made only if it is there, or if somebody does not pass; and
+-- parts/fast.lua may have answered before.
 --
 -- KEYS  as parts/policy.lua says, each state key once; if the line is heeded, its key
 --       comes behind the freeze key
@@ -14,14 +17,17 @@
 --       parts/line_join.lua say, all in one text: see parts/told.lua;
 --       then for each run of equal requests:
 --         times       how many there are
---         wait_us     how far ahead a slot may lie
+--         wait_us     how far ahead a slot may lie; for who joins, the instant at which it
+--                     came, 0 for now
 --         who         the task, for limits that remember it
---         attempt     where in KEYS the answer to this attempt is kept; 0 for nowhere
+--         attempt     where in KEYS the answer to this attempt is kept; 0 for nowhere, as for
+--                     who joins or looks
 --         urgent      1 or 0, only where limits keep something for urgent requests
 --         defer_us, place, stands (if the line is heeded) how far ahead they may be
 --                     expected to start, negative for those that are not to stand in
---                     line; their place if they had a slot before, or 0; and 1 if they
---                     may be told to stand by, or else 0
+--                     line; their place if they had a slot before, or where they are
+--                     in line if they look, or 0; and 1 if they may be told to stand by,
+--                     or else 0
 --         place, cost for each limit: where in KEYS its state key is, and tokens
 -- Reply now_us, then for each stretch of requests:
 --         requests    how many there are
@@ -29,7 +35,7 @@
 --         true of those in between lies evenly between these:
 --         at_us       the slot, or the first instant at which it would pass; when it
 --                     is expected to start, for who is in line
---         granted     1 or 0; its place, for who stood in line until now; 2 for who is
+--         granted     1, or 0, also for who looks and may start; its place, for who stood in line until now; 2 for who is
 --                     in line now, with its position and its place in the first two
 --                     receipts; 3 for who would be, but for its defer_us; 4 for who is
 --                     to stand by for a slot
@@ -42,10 +48,15 @@
 -- each state and each attempt, and what an algorithm needs that keeps no string (see
 -- README.md). With a line, also up to 15 commands for each task, 8 more for each
 -- concurrency limit, and 12 for each row.
--- A blind retry is safe; without an attempt it takes the cost again.
+-- A blind retry is safe; without an attempt it takes the cost again. Who is in line keeps
+-- its place, and has asked once more.
 -- Needs Redis 6.2.
 
-asks = true
+-- Who joined longer ago comes now.
+local MOST_AGO_US = 60000000
+
+local joins, looks = operation == 'join', operation == 'look'
+asks = not joins and not looks
 local reply, size = { now }, 1
 local opens = math.max(now, frozen_until)
 -- A request's states, its costs, and what it has to find for them.
@@ -54,7 +65,7 @@ local own, costs, asked = {}, {}, nil
 -- The line, once it is made; and whether it is heeded, what is told of it, where in that its
 -- members and their rows are, and how many requests were decided without it.
 local line
-local heeds = operation == 'ask'
+local heeds = operation ~= 'reserve'
 local told = heeds and texts_in(next_text())
 local members_at, decided = heeds and 5 + 2 * told[4], 0
 
@@ -128,6 +139,25 @@ local function take_all(requests, slot, receipts, who)
   return use_by
 end
 
+-- The first instant at which a request may start, or nil if it is denied. `at` is when the
+-- limits let it pass.
+local function slot_of(task, at, wait_us, who)
+  if not asks then
+    return nil
+  elseif task and line.is_behind(task) then
+    return slot_ahead(at, line.idle_us, who, 0) -- that nobody else will be in time for
+  end
+  return (at > now or keeps_margin) and slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
+    or at == now and at or nil
+end
+
+-- Whether a task that only looks would be put into line. One that lacks a lease, but has
+-- nobody ahead, is better off with a worker: when a lease ends nobody can tell.
+local function may_start(task, at, held_by, wait_us)
+  local lacks_lease = held_by > 0 and limits[held_by].algorithm.renew
+  return looks and not task.came and not line.is_behind(task) and (lacks_lease or at - now <= line.patience(task, wait_us))
+end
+
 -- The answers of attempts that may ask again, and their slots, by their places in KEYS.
 local granted_to, granted_at = {}, {}
 
@@ -141,13 +171,7 @@ local function decide(task, run, wait_us, who, attempt, urgent)
   if held_by == 0 and opens > now then
     held_by = -1
   end
-  local slot
-  if task and line.is_behind(task) then
-    slot = slot_ahead(at, line.idle_us, who, 0) -- that nobody else will be in time for
-  else
-    slot = (at > now or keeps_margin) and slot_ahead(at, task and line.patience(task, wait_us) or wait_us, who)
-      or at == now and at or nil
-  end
+  local slot = slot_of(task, at, wait_us, who)
   local behind = slot and task and line.behind_standing(task, own, asked, costs, who)
   if behind then
     slot, held_by = nil, behind
@@ -170,9 +194,14 @@ local function decide(task, run, wait_us, who, attempt, urgent)
     for i = receipts, receipts + 2 * #limits do
       reply[i] = 0
     end
-    if task then
-      line.let_go(task, own, who)
-      if line.may_stand(task, held_by, wait_us, who) then
+    if joins and wait_us > now - MOST_AGO_US and wait_us < now then
+      task.came = task.row.urgent and wait_us - line.urgent_us or wait_us
+    end
+    if task and not may_start(task, at, held_by, wait_us) then
+      if asks then
+        line.let_go(task, own, who)
+      end
+      if asks and line.may_stand(task, held_by, wait_us, who) then
         reply[size + 2], reply[size + 1], reply[receipts + 1], reply[receipts + 2] =
           line.stand(task, own, costs, at, held_by)
       else
@@ -231,7 +260,7 @@ local function decide_stretch(requests, run, wait_us, who, attempt, urgent)
   return stretch
 end
 
-if heeds and raw[2] then
+if joins or heeds and raw[2] then
   make_line()
 end
 local first = argument
@@ -254,7 +283,7 @@ while argument < #ARGV do
   until times == 0
 end
 
-local refused = save()
+local refused = (asks and save or refuse)()
 if refused then
   return refused
 end

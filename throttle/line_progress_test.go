@@ -103,3 +103,18 @@ func TestExhaustedTenantsCostNobodyElse(t *testing.T) {
 		assert.LessOrEqual(t, p.attempts(), 2.0)
 	})
 }
+
+// Law 4: a row that nothing lists any more, as its list was lost, is listed again once one of
+// its tasks asks without having been woken; and the tasks keep their order.
+func TestLostListsAreMadeAgain(t *testing.T) {
+	simulate(t, 40, 15, inLanes(bucket("rate", 50, time.Second, 1)), func(t *testing.T, p *simulation, n int) {
+		p.enqueue("a", n)
+		lists := p.client.Keys(t.Context(), "rm:*/rows:*").Val()
+		require.NotEmpty(t, lists)
+		require.NoError(t, p.client.Del(t.Context(), append(lists, p.limiter.Line("api").Key+"/ready")...).Err())
+		p.ask("a/000007", p.everybody["a/000007"])
+		p.run(forever)
+		require.Len(t, p.starts, n)
+		assert.IsIncreasing(t, p.order("a"))
+	})
+}

@@ -3,6 +3,8 @@ package throttle
 import (
 	"context"
 	"time"
+
+	"github.com/rampmeter/rampmeter/internal/line"
 )
 
 // Place is where a task stands in the waiting line of its policy.
@@ -48,10 +50,6 @@ func (l *Limiter) Where(ctx context.Context, request Request) (*Standing, error)
 	if err != nil {
 		return nil, err
 	}
-	now, err := l.Peek(ctx, request)
-	if err != nil {
-		return nil, err
-	}
 	spot, err := calls.line.Find(ctx, claim.inLine())
 	if spot == nil || err != nil {
 		return nil, err
@@ -60,26 +58,22 @@ func (l *Limiter) Where(ctx context.Context, request Request) (*Standing, error)
 	if claim.urgent {
 		since = since.Add(urgentLead) // it is taken to have come that much before
 	}
-	expected := now.At
-	if !spot.Woken {
-		shared, slowest := calls.times(claim)
-		ahead := max(0, min(spot.Tasks, spot.Position*max(1, spot.Rows))-1)
-		expected = expected.Add(max(time.Duration(ahead)*shared, time.Duration(spot.Position-1)*slowest))
+	now, err := l.lookAt(ctx, request, spot)
+	if err != nil {
+		return nil, err
 	}
-	place := Place{Lane: calls.line.Lane(request.Attributes), Position: spot.Position, Since: since, Expected: expected}
-	return &Standing{Place: place, HeldBy: now.HeldBy, Woken: spot.Woken, Asked: spot.Asked}, nil
+	at := Place{Lane: calls.line.Lane(request.Attributes), Position: 1, Since: since, Expected: now.At}
+	if now.Place != nil {
+		at = *now.Place
+	}
+	return &Standing{Place: at, HeldBy: now.HeldBy, Woken: spot.Woken, Asked: spot.Asked}, nil
 }
 
-// times are how long the limits take to make up for a claim's costs: the slowest of
-// those that all rows share, and the slowest of all. The scripts reckon alike.
-func (c *policyCalls) times(of *claim) (shared, slowest time.Duration) {
-	for i := range c.policy.Limits {
-		script := scriptLimit(c.policy, &c.policy.Limits[i])
-		took := time.Duration(float64(of.costs[i]) * float64(script.PeriodUS) / float64(script.Count) * float64(time.Microsecond))
-		slowest = max(slowest, took)
-		if c.policy.Limits[i].Per == "" {
-			shared = max(shared, took)
-		}
+// lookAt tells when a task that was woken may start, or where one waits and when it is
+// expected to start.
+func (l *Limiter) lookAt(ctx context.Context, request Request, spot *line.Spot) (Decision, error) {
+	if spot.Woken {
+		return l.Peek(ctx, request)
 	}
-	return shared, slowest
+	return l.park(ctx, request, "where", spot.Since.UnixMicro(), func(c *policyCalls) *flight { return &c.looks })
 }

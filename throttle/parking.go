@@ -28,7 +28,7 @@ func (c *policyCalls) parking(operation string) flight {
 // What only lacks a slot of a concurrency limit, with nobody ahead, is not told to be
 // put into line: a worker can hold it until one is free, which may be at any moment.
 func (l *Limiter) LookAhead(ctx context.Context, request Request) (Decision, error) {
-	return l.park(ctx, request, "look ahead", func(c *policyCalls) *flight { return &c.looks })
+	return l.park(ctx, request, "look ahead", 0, func(c *policyCalls) *flight { return &c.looks })
 }
 
 // Join puts the task of a request into the waiting line of its policy, whoever is in
@@ -45,11 +45,12 @@ func (l *Limiter) Join(ctx context.Context, request Request, since time.Time) (D
 	if !since.IsZero() {
 		request.MaxWait = time.Duration(since.UnixMicro()) * time.Microsecond
 	}
-	return l.park(ctx, request, "join the line", func(c *policyCalls) *flight { return &c.joins })
+	return l.park(ctx, request, "join the line", 0, func(c *policyCalls) *flight { return &c.joins })
 }
 
-// park asks for a place by one of the flights.
-func (l *Limiter) park(ctx context.Context, request Request, operation string, by func(*policyCalls) *flight) (Decision, error) {
+// park asks for a place by one of the flights; of a task that is in line, as of the place
+// that it has.
+func (l *Limiter) park(ctx context.Context, request Request, operation string, place int64, by func(*policyCalls) *flight) (Decision, error) {
 	request.Park, request.MaxDefer, request.Attempt = true, 0, ""
 	calls, claim, err := l.claim(request)
 	if err != nil {
@@ -58,6 +59,7 @@ func (l *Limiter) park(ctx context.Context, request Request, operation string, b
 	if decision, impossible := claim.impossible(); impossible {
 		return decision, nil
 	}
+	claim.since = place
 	r, err := by(calls).carry(ctx, newPassenger(claim, l))
 	if err != nil {
 		return Decision{}, wrapCall(operation, request.Policy, err)

@@ -79,7 +79,7 @@ func TestTasksOfRemovedPoliciesRun(t *testing.T) { scenario(removePolicy).onEach
 func removePolicy(t *testing.T, redis *throttletest.Server) time.Duration {
 	r := newTestServer(t, redis, policy.Policy{Limits: per(time.Hour)})
 	ran := newJournal()
-	const n = 130 // more than one call of recall.lua wakes
+	const n = 130 // more than one call of recall wakes
 	server := r.park(ran, n, "a")
 	none := &policy.Config{Policies: []policy.Policy{{Name: "other", Limits: per(time.Hour)}}}
 	took := ran.took(t, n, func() { require.NoError(t, server.Update(none)) })

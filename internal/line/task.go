@@ -114,11 +114,9 @@ func taskOf(name string) string {
 
 // Spot is where a task stands.
 type Spot struct {
-	Position    int64     // in its row, from 1
-	Since       time.Time // when it came, as the line has it
-	Woken       bool      // its turn has come
-	Asked       int64     // how often it has asked for its start
-	Rows, Tasks int64     // of the line
+	Since time.Time // when it came, as the line has it
+	Woken bool      // its turn has come: it does not wait in its row any more
+	Asked int64     // how often it has asked for its start
 }
 
 // standing asks for the places of a task among those who stand by for slots, who are in no
@@ -143,37 +141,30 @@ func (l *Line) Find(ctx context.Context, task Task) (*Spot, error) {
 	row, member := l.row(task), task.member()
 	name := task.name(row)
 	pipe := l.redis.Pipeline()
+	waits := pipe.ZScore(ctx, l.Key+"/row:"+row, member)
+	awake := pipe.HGet(ctx, l.Key+"/awake", name)
+	again := pipe.HGet(ctx, l.Key+"/awake", "+"+member)
 	stands := l.standing(ctx, pipe, task, name)
-	woken := pipe.ZScore(ctx, l.Key+"/woken", name)
-	late := pipe.ZScore(ctx, l.Key+"/late", name)
-	place := pipe.ZScore(ctx, l.Key+"/row:"+row, member)
-	rank := pipe.ZRank(ctx, l.Key+"/row:"+row, member)
-	rows := pipe.HLen(ctx, l.Key+"/cursors")
-	state := pipe.Get(ctx, l.Key)
-	again := pipe.HGet(ctx, l.Key+"/asked", member)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, l.wrap("where", err)
 	}
-	isWoken := woken.Err() == nil || late.Err() == nil
+	s, place := &Spot{Asked: 1}, waits.Val()
+	if awake.Err() == nil {
+		text, _, _ := strings.Cut(awake.Val(), ",")
+		place, _ = strconv.ParseFloat(text, 64)
+		s.Woken = true
+	}
 	for _, turn := range stands {
 		if turn.Err() == nil {
-			place, isWoken = turn, true
+			place, s.Woken = turn.Val(), true
 		}
 	}
-	if errors.Is(place.Err(), redis.Nil) {
+	if place == 0 {
 		return nil, nil
 	}
-	s := &Spot{
-		Position: rank.Val() + 1, Since: time.UnixMicro(int64(place.Val())), Woken: isWoken, Asked: 1, Rows: rows.Val(),
-	}
-	if s.Woken {
-		s.Position = 1
-	}
+	s.Since = time.UnixMicro(int64(place))
 	if n, err := again.Int64(); err == nil {
 		s.Asked += n
-	}
-	if fields := strings.Split(state.Val(), ","); len(fields) > 1 {
-		s.Tasks, _ = strconv.ParseInt(fields[1], 10, 64)
 	}
 	return s, nil
 }

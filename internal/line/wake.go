@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/rampmeter/rampmeter/lua"
 )
 
 // Waking says how far ahead tasks are woken.
@@ -72,7 +72,7 @@ func (l *Line) Wake(ctx context.Context, w Waking) (Call, error) {
 	for _, task := range w.Gone {
 		args = append(args, task.name)
 	}
-	return l.ask(ctx, "wake", l.Scripts.Limits, []string{FreezeKey(l.policy), l.Key}, args...)
+	return l.ask(ctx, "wake", []string{FreezeKey(l.policy), l.Key}, args...)
 }
 
 // Review has all tasks of the line looked at anew that were found to be held back by a
@@ -90,9 +90,9 @@ func (l *Line) Review(ctx context.Context) error {
 	}
 }
 
-// ask runs a script that replies now_us, leads, next_us and names of tasks.
-func (l *Line) ask(ctx context.Context, operation string, script *redis.Script, keys []string, args ...any) (call Call, err error) {
-	reply, err := script.Run(ctx, l.redis, keys, args...).Slice()
+// ask runs an operation that replies now_us, leads, next_us and names of tasks.
+func (l *Line) ask(ctx context.Context, operation string, keys []string, args ...any) (call Call, err error) {
+	reply, err := l.Scripts.Limits.Run(ctx, l.redis, keys, args...).Slice()
 	if err != nil {
 		return Call{}, l.wrap(operation, err)
 	}
@@ -127,9 +127,9 @@ func (l *Line) AreExpected(ctx context.Context, tasks ...WokenTask) ([]bool, err
 	for i := range tasks {
 		names[i] = tasks[i].name
 	}
-	woken, err := l.redis.ZMScore(ctx, l.Key+"/woken", names...).Result()
-	for i := range woken {
-		expected[i] = woken[i] > 0
+	awake, err := l.redis.HMGet(ctx, l.Key+"/awake", names...).Result()
+	for i := range awake {
+		expected[i] = awake[i] != nil
 	}
 	return expected, l.wrap("expected", err)
 }
@@ -156,11 +156,12 @@ func (l *Line) Recall(ctx context.Context, w Waking) (Call, error) {
 		if key == l.Key {
 			continue
 		}
-		keys := []string{key, listed}
+		keys := []string{FreezeKey(l.policy), key}
 		if l.removed == nil {
 			keys = append(keys, l.Key)
 		}
-		call, err := l.ask(ctx, "recall", l.Scripts.Recall, keys, w.As, (w.Near + recallBelief).Microseconds())
+		args := append(lua.Head(), "recall", true, w.As, wakeTerm.Microseconds(), (w.Near + recallBelief).Microseconds(), 0, 0, 0)
+		call, err := l.ask(ctx, "recall", keys, args...)
 		if err != nil {
 			return Call{}, err
 		}

@@ -2,12 +2,12 @@
 -- task may start is decided by the limits alone.
 --
 -- Tasks that are counted by the same keys, and are of one queue, form a row: first in,
--- first out. A task stays in its row until it starts or leaves. Each row has a cursor:
--- tasks up to it were woken, and may ask; a woken task that is denied moves the cursor
--- back. So a task that never asks keeps nobody waiting: the cursor has passed it.
+-- first out. A task leaves its row when it is woken. If it is denied after all, it comes
+-- back to its place. So a row is those that wait, and a task that never asks keeps nobody
+-- waiting.
 --
--- Rows belong to lanes, and are served there by the age of their heads. Between lanes it
--- is start-time fair queueing (Goyal, Vin, Cheng 1996): the lane with the smallest tag is
+-- Rows belong to lanes, and are served there by the age of their first tasks. Between lanes
+-- it is start-time fair queueing (Goyal, Vin, Cheng 1996): the lane with the smallest tag is
 -- served, its tag is the virtual time then, and its next tag is larger by the share that
 -- its task took, divided by its weight. A lane that comes back begins at the virtual
 -- time, or at its own tag if that is later: idleness is no credit. A task's share is the
@@ -32,25 +32,23 @@
 --   /row:<row>    sorted set: members by their places, the instants in us at which they
 --                 came. A member is "<costs>/<task>", costs as "3,1", or nothing if all
 --                 are 1
---   /cursors      hash: of each row "<cursor>,<silence>,<weight>,<kept_us>,<is_listed>": the
---                 place of the last that was woken, how often some did not ask since one
---                 did, the weight of its lane, until when its key is kept, and 1 if the row is in
---                 one of the next three
---   /rows:<lane>  sorted set: rows that may be served, by the place of their heads
+--   /rows:<lane>  sorted set: rows that may be served, by the places of their first tasks.
+--                 A row that is not empty is here or in /held
 --   /ready        sorted set: lanes by their tags, if they have such rows or are ahead
 --   /held         sorted set: other rows, by the instant at which they are looked at
 --   /lacking:<state key>
 --                 sorted set: those of them that look as soon as something comes back
 --                 there, by their lanes' tags
---   /woken        sorted set: names of tasks that are about to ask, by the instant of
---                 their waking. A name is "<length of row>|<row><member>"
---   /late         sorted set: names of those that did not, by the instant at which they
---                 are woken again
+--   /awake        hash: the places of tasks that were woken and are not back, and when they were
+--                 woken, by their names. A name is "<length of row>|<row><member>". And how
+--                 often tasks came back, by "+<member>"
+--   /woken        sorted set: their names by the instants at which they are woken again
+--   /silent       hash: of rows how often woken tasks did not ask since one did
+--   /weights      hash: the weights of lanes, if not 1
 --   /standing:<state key>
 --                 sorted set: "<free>,<cost>/<name>" of those who stand by for a slot there,
 --                 by their places; a slot is theirs if that much is free. It is there
 --                 without the line, too: the state tells whether to look
---   /asked        hash: how often tasks were sent back into line that asked again
 --   /recalled     sorted set: tasks that stood in another line, by their places there
 -- and one key is the policy's: "rm:{policy}/lines", a set of the keys of the lines that
 -- have somebody in them, so that none is forgotten; it is kept for a month after a line
@@ -69,7 +67,6 @@ local URGENT_LANE = '\0'
 
 -- How much earlier than it did an urgent task is taken to have come.
 local URGENT_US = 24 * 3600 * 1000000
-line.urgent_us = URGENT_US
 
 -- Keys are kept for this much longer than the last task's backstop, and a little more, so
 -- that this seldom changes.
@@ -78,27 +75,30 @@ local LISTED_MS = '2678400000'
 
 local META = {
   'virtual', -- time, as a tag
-  'count', 'last', -- of tasks; the last place given
+  'count', 'last', -- of tasks that wait; the last place given
   'wake_at', -- when wake is called next; 0 for not before a signal
   'kept', -- until when all keys are
   'lag', -- how long woken tasks took to ask of late
   'recalled', -- until when some may come who stood in another line
-  'rows', 'returned', -- how many rows there are; how many tasks were sent back that asked again
+  'rows', 'silent', 'weighted', -- how many rows are not empty; the sizes of /silent and /weights
   'term', -- until when the leader is the one to wake
 }
 local META_PATTERN = '^' .. string.rep('([^,]+),', #META) .. '(.*)$'
 
-do
-  local fields = { string.match(raw[2] or '', META_PATTERN) }
-  line.is_there = #fields > 0
+-- Reads the line whose key is at that place of KEYS.
+function line.read(place)
+  local fields = { string.match(raw[place] or '', META_PATTERN) }
+  line.key, line.is_there, line.is_longer = KEYS[place], #fields > 0, false
   for i, name in ipairs(META) do
     line[name] = tonumber(fields[i] or 0)
   end
   line.leader = fields[#META + 1] or ''
 end
 
+line.read(2)
+
 local function line_key(kind, name)
-  return KEYS[2] .. '/' .. kind .. (name and ':' .. name or '')
+  return line.key .. '/' .. kind .. (name and ':' .. name or '')
 end
 
 -- A tag as it is kept: never a whole number, for an embedded server writes 300000000 as
@@ -107,14 +107,23 @@ local function tag_text(tag)
   return string.format('%.2f1', tag)
 end
 
--- Changes a key of the line, if there is anything to change.
-local function change(command, key, arguments)
-  if #arguments > 0 then
-    redis.call(command, key, unpack(arguments))
-    if command ~= 'ZREM' and command ~= 'HDEL' then
-      redis.call('PEXPIRE', key, int(ttl_ms(line.kept - now)))
-    end
+local function expire(key)
+  redis.call('PEXPIRE', key, int(ttl_ms(line.kept - now)))
+end
+
+-- Takes members or fields out of a key, and tells how many were there.
+local function remove(command, key, members)
+  return #members > 0 and redis.call(command, key, unpack(members)) or 0
+end
+
+-- Writes to a key of the line, if there is anything to write, and tells how many members or
+-- fields are new. The key gets its expiry, unless it is known to have one.
+local function write(command, key, arguments, has_expiry)
+  local new = remove(command, key, arguments)
+  if #arguments > 0 and not has_expiry then
+    expire(key)
   end
+  return new
 end
 
 -- The rows that a call has to do with, by their names.
@@ -131,49 +140,16 @@ local function row_named(name)
       row.values[#row.values + 1] = string.sub(name, colon + 1, from - 2)
     end
     row.lane = line.has_lane and row.values[1] or ''
+    row.served_as = kept and row.urgent and URGENT_LANE or row.lane
     rows[name] = row
   end
   return row
 end
 
--- Reads what is known of a row, once.
-local function know(row)
-  if not row.cursor then
-    local text = line.is_there and redis.call('HGET', line_key('cursors'), row.name) or ''
-    local cursor, silence, weight, kept_us, listed = string.match(text, '^(%d+),(%d+),(%d+),(%d+),(%d)$')
-    row.cursor, row.silence, row.kept = tonumber(cursor or 0), tonumber(silence or 0), tonumber(kept_us or 0)
-    row.is_listed, weight = listed == '1', tonumber(weight or 1)
-    row.is_changed, row.weight = row.weight ~= nil and row.weight ~= weight, row.weight or weight
-  end
-  return row
-end
-
--- Writes it, and keeps the rows' keys for as long as the line; rows without a task are
--- forgotten.
-local function write_cursors()
-  local texts, empty = {}, {}
-  for name, row in pairs(rows) do
-    if row.size == 0 and row.kept > 0 then
-      empty[#empty + 1], line.rows = name, line.rows - 1
-    elseif row.size ~= 0 and row.is_changed then
-      texts[#texts + 1] = name
-      texts[#texts + 1] = string.format('%d,%d,%d,%d,%d', row.cursor, row.silence, row.weight, line.kept, row.is_listed and 1 or 0)
-      line.rows = line.rows + (row.kept == 0 and 1 or 0)
-      if row.is_new or row.kept < line.kept then
-        redis.call('PEXPIRE', row.key, int(ttl_ms(line.kept - now)))
-      end
-    end
-  end
-  change('HSET', line_key('cursors'), texts)
-  change('HDEL', line_key('cursors'), empty)
-end
-
--- Lets a row be served whose first task that was not woken came at that place.
+-- Lets a row be served whose first task came at that place.
 local function list_row(row, place)
-  local lane = kept and row.urgent and URGENT_LANE or row.lane
-  change('ZADD', line_key('rows', lane), { 'LT', int(place), row.name })
-  change('ZADD', line_key('ready'), { 'GT', tag_text(lane == URGENT_LANE and 0 or line.virtual), lane })
-  row.is_changed, row.is_listed = true, true
+  write('ZADD', line_key('rows', row.served_as), { 'LT', int(place), row.name })
+  write('ZADD', line_key('ready'), { 'GT', tag_text(row.served_as == URGENT_LANE and 0 or line.virtual), row.served_as })
 end
 
 local function name_of(row, member)
@@ -228,14 +204,14 @@ end
 -- Keeps all keys until that long after an instant.
 function line.keep_until(at)
   if line.kept < at + KEPT_US then
-    line.kept = at + KEPT_US + KEPT_STEP_US
+    line.kept, line.is_longer = at + KEPT_US + KEPT_STEP_US, true
   end
 end
 
 -- Lists the line, or takes it off the list.
 function line.list(command)
   local lines = string.sub(KEYS[1], 1, -7) .. 'lines'
-  redis.call(command, lines, KEYS[2])
+  redis.call(command, lines, line.key)
   redis.call('PEXPIRE', lines, LISTED_MS)
 end
 
@@ -245,5 +221,8 @@ function line.save()
   for i = 2, #META do
     fields[i] = int(line[META[i]])
   end
-  redis.call('SET', KEYS[2], table.concat(fields, ',') .. ',' .. line.leader, 'PX', int(ttl_ms(line.kept - now)))
+  redis.call('SET', line.key, table.concat(fields, ',') .. ',' .. line.leader, 'PX', int(ttl_ms(line.kept - now)))
+  for _, kind in ipairs(line.is_longer and { 'ready', 'held', 'awake', 'woken', 'silent', 'weights' } or {}) do
+    expire(line_key(kind))
+  end
 end

@@ -57,7 +57,7 @@ function line.may_stand(task, held_by, wait_us, who)
   if task.is_next then
     return true
   end
-  return wait_us > 0 and not task.place and not task.row.is_listed
+  return wait_us > 0 and size_of(task.row) == 0
     and (line.count == 0 or tag_of(task.row.lane) <= line.virtual)
 end
 
@@ -70,7 +70,6 @@ function line.stand(task, own, costs, at, held_by)
   local place = task.place or task.came or came_at(row)
   if task.place then
     leave(task)
-    asked_before[#asked_before + 1] = line.returned > 0 and task.member or nil
   elseif not task.came then
     line.last = math.max(line.last, since(row, place))
     if line.count > 0 then
