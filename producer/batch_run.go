@@ -151,7 +151,7 @@ func (b *batchRun) enqueue(running context.Context, entry *Entry) (parked bool, 
 func (b *batchRun) collectAll(running context.Context) (complete bool) {
 	for {
 		var next *item
-		more := true
+		var more bool
 		select {
 		case next, more = <-b.items:
 		case <-running.Done():

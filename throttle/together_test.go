@@ -76,7 +76,7 @@ func end(t *testing.T, random *rand.Rand, r *throttle.Reservation) {
 	case how < 4:
 		_, err = r.Reconcile(t.Context(), throttle.Observation{Close: map[string]time.Duration{"l0": 3 * time.Second}})
 	case how < 7:
-		_, err = r.Reconcile(t.Context(), throttle.Observation{Quotas: map[string]throttle.Reading{"l0": said}})
+		_, err = r.Reconcile(t.Context(), throttle.Observation{Quotas: map[string]throttle.Reading{"l0": said}, Date: r.Now})
 	default:
 		_, err = r.Reconcile(t.Context(), throttle.Observation{Refused: true})
 	}

@@ -76,7 +76,7 @@ func (f *freeze) check(positional []string) error {
 			problems = append(problems, f.readTime(positional[1]))
 		}
 	}
-	if f.server.policies == "" {
+	if f.policies == "" {
 		problems = append(problems, errors.New("no policies file: name it with -config FILE"))
 	}
 	return errors.Join(problems...)

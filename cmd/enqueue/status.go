@@ -57,7 +57,7 @@ func (s *status) check(positional []string) error {
 	switch {
 	case len(positional) > 1:
 		problems = append(problems, fmt.Errorf("unexpected argument %q; status shows one task at a time", positional[1]))
-	case len(positional) == 1 && s.server.policies == "":
+	case len(positional) == 1 && s.policies == "":
 		problems = append(problems, fmt.Errorf("-config is missing; the policies say where task %q may stand in line", positional[0]))
 	case len(positional) == 1:
 		s.task = positional[0]
