@@ -46,7 +46,7 @@ const (
 	companyPart     = 8
 	longestCompany  = 10 * time.Millisecond
 	shortestCompany = time.Millisecond
-	companyInLine   = 4 * time.Millisecond
+	companyInLine   = 2500 * time.Microsecond
 )
 
 // How long a call waits for as many passengers as came together just now, and how many
