@@ -185,14 +185,7 @@ func eachTwoVersions(
 					}
 					also(v, random, now)
 				}
-				least := share
-				if kind == "interval_bucket" && demand == 3 {
-					// The refills of two versions come at instants of their own. What the one took
-					// uses up the other's latest refill, and the next one may be a period away: one
-					// of the 3.5 of a turn with the shortest period.
-					least = min(share, 0.7)
-				}
-				v.judge(story, noon.Add(lasts), least)
+				v.judge(story, noon.Add(lasts), share)
 			})
 		})
 	}
