@@ -20,6 +20,7 @@ func TestProveStories(t *testing.T) {
 		"together":         TestTogetherAsOneByOne,
 		"sliding window":   TestSlidingWindowIsNeverOver,
 		"told by upstream": TestReconcileAgainstModel,
+		"two versions":     TestTwoVersionsOfNumbers,
 	} {
 		t.Run(name, test)
 	}

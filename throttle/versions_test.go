@@ -159,7 +159,7 @@ func eachTwoVersions(
 	for _, kind := range versionedKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			eachStory(t, stories, 2, func(t *testing.T, start makeLimiter, seed uint64) {
+			eachStory(t, stories, 1, func(t *testing.T, start makeLimiter, seed uint64) {
 				random := rand.New(rand.NewPCG(seed, 77))
 				limits := randomVersions(random, kind)
 				demand := random.IntN(4) // by both, the one, the other, or in turns
@@ -195,13 +195,13 @@ func eachTwoVersions(
 func TestTwoVersionsOfNumbers(t *testing.T) {
 	t.Parallel()
 	waits := []time.Duration{0, 0, 300 * time.Millisecond}
-	eachTwoVersions(t, 24, waits, 0.9, func(*versions, *rand.Rand, time.Duration) {})
+	eachTwoVersions(t, 8, waits, 0.9, func(*versions, *rand.Rand, time.Duration) {})
 }
 
 // Law 1 where slots ahead are given back, too.
 func TestTwoVersionsGiveBack(t *testing.T) {
 	t.Parallel()
-	eachTwoVersions(t, 8, []time.Duration{300 * time.Millisecond, time.Second}, 0, (*versions).giveBack)
+	eachTwoVersions(t, 3, []time.Duration{300 * time.Millisecond, time.Second}, 0, (*versions).giveBack)
 }
 
 func (v *versions) judge(story string, end time.Time, share float64) {
