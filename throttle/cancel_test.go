@@ -103,6 +103,37 @@ func TestCancelBetweenTwoRefills(t *testing.T) {
 	assert.Equal(t, throttle.Denied, b.reserve(0).Outcome, "what an earlier refill brought")
 }
 
+// What a slot ahead costs counts in its own period, even if nothing was taken there any
+// more; and nothing comes back from another one.
+func TestAdjustedSlotAheadOfABucketRefilledInIntervals(t *testing.T) {
+	t.Parallel()
+	interval := bucket("b", 4, time.Second, 4)
+	interval.Refill, interval.Cost = policy.RefillInterval, "cost"
+	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+		adjust := func(r *throttle.Reservation, cost string) {
+			require.NoError(t, r.Adjust(t.Context(), map[string]string{"cost": cost}))
+		}
+		b := newTestLimiterOn(t, server, interval)
+		now, ahead := b.reserve(0, "cost", "4"), b.reserve(time.Minute, "cost", "2")
+		require.Equal(t, noon.Add(time.Second), ahead.At.UTC())
+		adjust(ahead, "0")
+		adjust(ahead, "2")
+		adjust(now, "1")
+		assert.EqualValues(t, 2, b.reserve(0).Limits[0].Remaining, "of now")
+		b.at(time.Second)
+		assert.EqualValues(t, 1, b.reserve(0).Limits[0].Remaining, "of the next period")
+
+		b = newTestLimiterOn(t, server, interval)
+		b.reserve(0, "cost", "4")
+		lost := b.reserve(time.Minute, "cost", "2")
+		empty(t, b.client)
+		b.at(500 * time.Millisecond)
+		b.reserve(0, "cost", "2")
+		adjust(lost, "0")
+		assert.EqualValues(t, 1, b.reserve(0).Limits[0].Remaining, "what others took")
+	})
+}
+
 // What Redis has lost can not come back: neither all of it nor a part is taken out of what
 // others have since, where that is told apart by when it was.
 func TestWhatWasLostIsNotTakenFromOthers(t *testing.T) {

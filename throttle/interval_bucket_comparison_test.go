@@ -136,19 +136,23 @@ func (o *intervalOracle) tells(t intervalTake) bool {
 // own is the period of a reservation, the first one if it has ended, and how many refills
 // were since.
 func (o *intervalOracle) own(t intervalTake) (period, refills int64) {
-	n := floorDiv(t.begins-o.refilled, o.period)
-	if !o.tells(t) || n >= int64(len(o.taken)) {
+	if !o.tells(t) {
 		return 0, 0
 	}
-	return max(0, n), max(0, -n)
+	n := floorDiv(t.begins-o.refilled, o.period)
+	return min(63, max(0, n)), max(0, -n)
 }
 
-// back takes back what no refill has brought back since the reservation.
+// back takes back what no refill has brought back since the reservation. A period ahead
+// that is not the reservation's own holds nothing of it.
 func (o *intervalOracle) back(tokens int64, t intervalTake) bool {
 	if !o.tells(t) || o.isFull() {
 		return false
 	}
 	period, refills := o.own(t)
+	if period >= int64(len(o.taken)) || o.refilled+period*o.period < t.begins {
+		return false
+	}
 	tokens = min(tokens, o.taken[period])
 	if refills > 0 {
 		tokens = min(tokens, t.lacks-refills*o.count)
@@ -175,7 +179,7 @@ func (o *intervalOracle) adjust(now int64, nth int, more int64) {
 		if s.isFull() {
 			s.refilled, period = now, 0
 		}
-		s.taken[period] += more
+		s.add(period, more)
 		*o = *s
 	case more < 0 && s.back(-more, s.granted[nth]), converted:
 		*o = *s

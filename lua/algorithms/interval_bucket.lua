@@ -182,20 +182,22 @@ function interval_bucket.store(state, limit, now)
   return int(state.start or 0) .. '=' .. table.concat(taken, ','), max(0, ttl_ms(full - now))
 end
 
--- What a start cost counts in its own period. Where that has ended, what it cost more is
--- lacking now, and as much comes back as no refill has brought back since.
+-- What a start cost counts in its own period, whether anything else is taken there or not.
+-- Where that has ended, what it cost more is lacking now, and as much comes back as no
+-- refill has brought back since. From other periods than its own nothing comes back.
 function interval_bucket.adjust(state, limit, more, _, now, start, lacks)
-  local own = state.taken[start] and start or state.start
-  if more < 0 and own then
-    local refills = max(0, ceil((own - start) / limit.period_us))
-    local most = refills > 0 and lacks - refills * limit.count or math.huge
+  local first, us = state.start, limit.period_us
+  local own = first and min(period_of(state, limit, start), first + (MAX_AHEAD - 1) * us) or now
+  if more < 0 then
+    local refills = ceil((own - start) / us)
+    local most = own == start and math.huge or refills > 0 and lacks - refills * limit.count or 0
     more = -max(0, min(-more, state.taken[own] or 0, most))
   end
-  if more > 0 or own and more < 0 then
-    add(state, limit, own or now, more)
-    return true
+  if more == 0 then
+    return false
   end
-  return false
+  add(state, limit, own, more)
+  return true
 end
 
 function interval_bucket.give_back(state, limit, cost, ...)
