@@ -198,6 +198,7 @@ func TestFixedWindowStoriesThatWentWrong(t *testing.T) {
 		tell   func(testing.TB, *redis.Client, uint64, func(*rand.Rand) policy.Limit, func(policy.Limit) oracle)
 	}{
 		{810, policy.AnchorFirst, tellLonelyStory}, // what was adjusted to nothing was cancelled, and then the clock was set back
+		{881, policy.AnchorFirst, tellStory},       // a denial while the clock was ahead, noted in a state of several views
 		{237, policy.AnchorClock, tellStory},       // slots too far ahead to count by other numbers
 	} {
 		story.tell(t, client, story.seed, windowNumbers(story.anchor), newWindowOracle)
