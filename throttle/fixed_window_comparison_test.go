@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rampmeter/rampmeter/throttle/policy"
 	"github.com/rampmeter/rampmeter/throttle/throttletest"
 )
@@ -167,7 +169,7 @@ func (o *windowOracle) status(now int64) (remaining, resetAfter int64) {
 		return s.count, 0
 	}
 	_, n := s.window(now)
-	return max(0, s.count-s.taken[n]), s.start + s.windows*s.period - now
+	return max(0, s.count-s.taken[n]), max(0, s.start+s.windows*s.period-now)
 }
 
 func (o *windowOracle) flush() {
@@ -190,9 +192,15 @@ func windowNumbers(anchor policy.Anchor) func(*rand.Rand) policy.Limit {
 func TestFixedWindowStoriesThatWentWrong(t *testing.T) {
 	t.Parallel()
 	client := throttletest.Redis(t).Client()
-	for _, seed := range []uint64{
-		810, // what was adjusted to nothing was cancelled, and then the clock was set back
+	for _, story := range []struct {
+		seed   uint64
+		anchor policy.Anchor
+		tell   func(testing.TB, *redis.Client, uint64, func(*rand.Rand) policy.Limit, func(policy.Limit) oracle)
+	}{
+		{810, policy.AnchorFirst, tellLonelyStory}, // what was adjusted to nothing was cancelled, and then the clock was set back
+		{881, policy.AnchorFirst, tellStory},       // a denial while the clock was ahead, noted in a state of several views
+		{237, policy.AnchorClock, tellStory},       // slots too far ahead to count by other numbers
 	} {
-		tellLonelyStory(t, client, seed, windowNumbers(policy.AnchorFirst), newWindowOracle)
+		story.tell(t, client, story.seed, windowNumbers(story.anchor), newWindowOracle)
 	}
 }
