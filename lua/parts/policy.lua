@@ -156,7 +156,8 @@ local function load_views(value, limit)
   local algorithm, views, first, own = limit.algorithm, {}, nil, nil
   for numbers, body, asked in string.gmatch(value, '([^|]*)|([^|]*)|?([^|]*)|?') do
     local its = numbers .. '|' == limit.numbers and limit or limit_with(numbers, limit)
-    local view = { limit = its, state = its and algorithm.load(body ~= '' and body, its, now), asked_us = tonumber(asked) or now }
+    local view = { limit = its, body = body, asked_us = tonumber(asked) or now }
+    view.state = its and algorithm.load(body ~= '' and body, its, now)
     if not view.state or view.state.is_foreign then
       first = nil
       break
@@ -172,11 +173,11 @@ local function load_views(value, limit)
     return state
   elseif not own then
     own = { limit = limit, state = algorithm.convert(first.state, first.limit, limit, now), asked_us = now }
-    own.state.changed = asks
+    own.state.is_asked = asks
     table.insert(views, 1, own)
   end
   if asks and #views > 1 and (first ~= own or now - own.asked_us > view_us(limit) / 8) then
-    own.asked_us, own.state.changed = now, true
+    own.asked_us, own.state.is_asked = now, true
   end
   own.state.views = views
   return own.state
@@ -312,7 +313,9 @@ local function refuse(peeking)
   end
 end
 
--- The value of a state with all its views, and its TTL in ms.
+-- The value of a state with all its views, and its TTL in ms. Where somebody only asked, views
+-- stay as they were read, with what has passed: if the clock is set back, a later decision
+-- must see no trace of a denial.
 local function store_views(state, limit)
   local algorithm = limit.algorithm
   local views, texts, ttl = state.views or { { state = state, limit = limit } }, {}, 0
@@ -322,14 +325,16 @@ local function store_views(state, limit)
     if #views == 1 then
       return (algorithm.convert and view.limit.numbers or '') .. body, its_ttl
     end
-    texts[i] = view.limit.numbers .. (its_ttl > 0 and body or '') .. '|' .. int(view.asked_us)
+    body = not state.changed and view.body or its_ttl > 0 and body or ''
+    texts[i] = view.limit.numbers .. body .. '|' .. int(view.asked_us)
     ttl = math.max(ttl, its_ttl, ttl_ms(view.asked_us + view_us(view.limit) - now))
   end
   return table.concat(texts, '|'), ttl
 end
 
--- Writes every state that was marked changed, each key once; or nothing at all,
--- and returns an error, if one of them is not ours.
+-- Writes every state that was marked changed, and every one whose views are to tell who asked
+-- (is_asked), each key once; or nothing at all, and returns an error, if one of them is not
+-- ours.
 local function save()
   local refused = refuse()
   if refused then
@@ -339,7 +344,7 @@ local function save()
     local key, limit = KEYS[place], state.limit
     if state.changed and limit.algorithm.save then
       limit.algorithm.save(state, limit, now, key)
-    elseif state.changed then
+    elseif state.changed or state.is_asked then
       local value, ttl = store_views(state, limit)
       if ttl > 0 then
         redis.call('SET', key, value, 'PX', int(ttl))
