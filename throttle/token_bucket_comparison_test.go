@@ -139,7 +139,7 @@ func (o *bucketOracle) cancel(now int64, nth int) {
 	s := o.granted[nth]
 	free := slices.DeleteFunc(slices.Clone(o.free), func(s bucketSlot) bool { return s.at < now })
 	switch {
-	case !o.tells(s):
+	case !o.tells(s), s.cost == 0: // which has nothing to give back
 		*o = was
 		return
 	case o.isNewest(s):
@@ -257,6 +257,8 @@ func TestTokenBucketStoriesThatWentWrong(t *testing.T) {
 	client := throttletest.Redis(t).Client()
 	for _, seed := range []uint64{
 		462,  // a reservation of before gave back what it had by other numbers
+		678,  // a denial forgot free slots that had passed, and then the clock was set back
+		1479, // what was adjusted to nothing was cancelled, and then the clock was set back
 		2811, // by other numbers, another TAT came to be at the instant of a receipt's
 	} {
 		tellStory(t, client, seed, bucketNumbers, newBucketOracle)

@@ -390,6 +390,39 @@ func TestViewsEnd(t *testing.T) {
 	}, "sliding_log", "concurrency")
 }
 
+// Law 2: a denial after which views tell anew who asked forgets nothing that has passed by then,
+// for the clock may be set back.
+func TestDenialForgetsNothingThatHasPassed(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, limit policy.Limit) {
+		throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+			limit.Rate.Period, limit.Cost = 10*time.Second, "cost"
+			other := limit
+			other.Rate.Count = 4
+			b := newTestLimiterOn(t, server, other)
+			b.reserve(0)
+			b.change(limit)
+			var slots []*throttle.Reservation
+			for range 20 {
+				slots = append(slots, b.reserve(time.Minute))
+			}
+			require.NoError(t, slots[8].Cancel(t.Context()))
+			look := func() throttle.Decision {
+				peeked, err := b.limiter.Peek(t.Context(), request(0))
+				require.NoError(t, err)
+				return peeked
+			}
+			before := look()
+			b.at(slots[8].At.Sub(noon) + time.Second)
+			require.Equal(t, throttle.Denied, b.reserve(0, "cost", "5").Outcome)
+			b.at(0)
+			after := look()
+			assert.Equal(t, before.At, after.At)
+			assert.Equal(t, before.Limits, after.Limits)
+		})
+	}, "sliding_log", "concurrency")
+}
+
 // What a process takes is counted by the numbers of all others, however many there are.
 func TestThreeVersionsAreAllCounted(t *testing.T) {
 	t.Parallel()

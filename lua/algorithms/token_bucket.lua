@@ -357,7 +357,9 @@ local function undo(state, limit, cost, receipt, part)
 end
 
 function token_bucket.give_back(state, limit, cost, slot, now, tat, part)
-  if part < 0 and change_put_off(state, limit, -cost, slot, now) then
+  if cost == 0 then -- all of it was given back before
+    return false
+  elseif part < 0 and change_put_off(state, limit, -cost, slot, now) then
     return true
   end
   local free = state.free
