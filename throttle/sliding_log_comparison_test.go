@@ -95,7 +95,7 @@ func (o *logOracle) reserve(now, wait, cost int64, _ string) (bool, int64) {
 // ended forgets, after a script call, if that has written.
 func (o *logOracle) ended(now int64) {
 	if o.writing {
-		o.forget(now)
+		o.forget(now, o.latest())
 	}
 	o.writing = false
 }
@@ -120,10 +120,26 @@ func (o *logOracle) note(now int64) {
 }
 
 // forget drops what is the longest period old, and no less than a second or a period more, with
-// each change. It shows when the clock is set back, or a period is longer again.
-func (o *logOracle) forget(now int64) {
+// each change. It shows when the clock is set back, or a period is longer again. When the latest
+// start that was there before the change is as old as that, all is forgotten, the longest period too,
+// unless somebody who counts by it asked beside a shorter one less than twice as long ago.
+func (o *logOracle) forget(now, latest int64) {
+	if o.longest == 0 { // of a start that came back after all was forgotten
+		o.longest = o.period
+	}
 	old := now - o.longest - min(o.period, time.Second.Microseconds())
 	o.starts = slices.DeleteFunc(o.starts, func(s logStart) bool { return s.at <= old })
+	if latest <= old && (o.asked == 0 || o.asked+2*o.longest <= now) {
+		o.longest, o.asked = 0, 0
+	}
+}
+
+// latest is the instant of the latest start, 0 if there is none.
+func (o *logOracle) latest() int64 {
+	if len(o.starts) == 0 {
+		return 0
+	}
+	return o.starts[len(o.starts)-1].at
 }
 
 func (o *logOracle) cancel(now int64, nth int) { o.recount(now, nth, -math.MaxInt32) }
@@ -135,7 +151,7 @@ func (o *logOracle) adjust(now int64, nth int, more int64) {
 	case more == 0 || o.recount(now, nth, more):
 	case more > 0 && at > now-o.period:
 		o.insert(logStart{at: at, cost: more, nth: nth})
-		o.forget(now)
+		o.forget(now, o.latest())
 	}
 }
 
@@ -144,11 +160,12 @@ func (o *logOracle) recount(now int64, nth int, more int64) bool {
 	if i < 0 {
 		return false
 	}
+	latest := o.latest()
 	o.starts[i].cost += more
 	if o.starts[i].cost <= 0 {
 		o.starts = slices.Delete(o.starts, i, i+1)
 	}
-	o.forget(now)
+	o.forget(now, latest)
 	return true
 }
 

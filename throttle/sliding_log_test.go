@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -369,27 +370,47 @@ func TestSlidingLogNumbersChange(t *testing.T) {
 	})
 }
 
-// Who counts by the longest period counts also while it is denied: others do not forget what
-// it still counts.
+// Who counts by the longest period counts also while it is denied, and while nothing starts:
+// others do not forget what it still counts.
 func TestSlidingLogRemembersForWhoIsDenied(t *testing.T) {
 	t.Parallel()
-	throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
-		long, short := slidingLog("l", 2, 10*time.Second), slidingLog("l", 5, time.Second)
-		b := newTestLimiterOn(t, server, long)
-		for _, step := range []struct {
-			at    float64
-			limit policy.Limit
-			want  throttle.Outcome
-		}{
+	long, short := slidingLog("l", 2, 10*time.Second), slidingLog("l", 5, time.Second)
+	type step struct {
+		at    float64
+		limit policy.Limit
+		want  throttle.Outcome
+	}
+	const cancels throttle.Outcome = 100 // the first start
+	for name, steps := range map[string][]step{
+		"others start": {
 			{0, long, throttle.Granted}, {0, long, throttle.Granted}, {5, short, throttle.Granted}, {6, short, throttle.Granted},
 			{12, long, throttle.Denied}, {15.5, short, throttle.Granted}, {17, short, throttle.Granted}, {20, short, throttle.Granted},
 			{24, long, throttle.Denied}, {27, long, throttle.Granted},
-		} {
-			b.at(time.Duration(step.at * float64(time.Second)))
-			b.change(step.limit)
-			assert.Equal(t, step.want, b.reserve(0).Outcome, step.at)
-		}
-	})
+		},
+		"nothing starts for long": {
+			{0, long, throttle.Granted}, {5, short, throttle.Granted}, {9, long, throttle.Denied}, {20, long, cancels},
+			{21, short, throttle.Granted}, {24, short, throttle.Granted}, {26, long, throttle.Denied}, {31, long, throttle.Granted},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			throttletest.EachServer(t, func(t *testing.T, server *throttletest.Server) {
+				b := newTestLimiterOn(t, server, long)
+				var first *throttle.Reservation
+				for _, step := range steps {
+					b.at(time.Duration(step.at * float64(time.Second)))
+					b.change(step.limit)
+					if step.want == cancels {
+						require.NoError(t, first.Cancel(t.Context()))
+						continue
+					}
+					r := b.reserve(0)
+					assert.Equal(t, step.want, r.Outcome, step.at)
+					first = cmp.Or(first, r)
+				}
+			})
+		})
+	}
 }
 
 // The largest cost there is, taken, looked at, adjusted and given back.

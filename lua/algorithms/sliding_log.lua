@@ -275,8 +275,10 @@ function sliding_log.give_back(state, limit, _, slot, now, number, _, who)
 end
 
 -- The key lives as long as the last start that it had when this call began, even if
--- that is undone: its number is not to be given again. What is forgotten closes nothing
--- from now on, but a clock set far back could come to where it did.
+-- that is undone: its number is not to be given again. Beside a shorter period it lives as
+-- long as the longest one is kept, too, or else those who count by that would find forgotten
+-- what others start meanwhile. What is forgotten closes nothing from now on, but a clock set
+-- far back could come to where it did.
 function sliding_log.save(state, limit, now, key)
   local memory_us, closed = state.longest_us + math.min(limit.period_us, MOST_SET_BACK_US), state.closed
   closed.from = math.max(closed.from, now)
@@ -295,7 +297,8 @@ function sliding_log.save(state, limit, now, key)
   for first = 1, #arguments, MOST_ARGUMENTS do
     redis.call('ZADD', key, unpack(arguments, first, math.min(first + MOST_ARGUMENTS - 1, #arguments)))
   end
-  redis.call('PEXPIRE', key, int(ttl_ms(state.latest + memory_us - now))) -- which removes it if that is no time
+  local matters = math.max(state.latest + memory_us, state.asked_us + 2 * state.longest_us)
+  redis.call('PEXPIRE', key, int(ttl_ms(matters - now))) -- which removes it if that is no time
   if stored_before(state, now - state.longest_us + 1) > 0 then
     local ends = now - memory_us + 1
     local last = redis.call('ZRANGEBYSCORE', key, '(0', '(' .. int(ends), 'LIMIT', MOST_FORGOTTEN - 1, 1)[1]
